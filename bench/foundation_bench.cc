@@ -1,0 +1,179 @@
+// What capturing, checking, rewriting, storing and running a train step costs, per node and as ratios within one run:
+//   capture at 61 layers against 6 layers; verifier, passes, printing and parsing per node; the executor's host time against
+//   libtorch eager with autograd. Absolute times on a shared machine are noise; the best of several tries is shown.
+// With the path of a Python that has torch as argument, make_fx captures the same model beside it (bench/make_fx.py).
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <string>
+
+#include "gt/exec/device.h"
+#include "gt/exec/program.h"
+#include "gt/ir/text.h"
+#include "gt/ir/verifier.h"
+#include "gt/models/llama3.h"
+#include "gt/passes/pipeline.h"
+#include "gt/passes/registry.h"
+#include "gt/train/step.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double BestSeconds(int tries, const std::function<void()>& body) {
+  double best = 1e30;
+  for (int i = 0; i < tries; ++i) {
+    Clock::time_point start = Clock::now();
+    body();
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return best;
+}
+
+gt::Llama3Config DebugModel(int64_t layers) {
+  gt::Llama3Config config;
+  config.layers = layers;
+  config.max_length = 64;
+  return config;
+}
+
+gt::Captured Capture(gt::LanguageModel& model, int64_t batch, int64_t length, bool symbolic,
+                     c10::Device device) {
+  gt::Config config;
+  config.training.local_batch_size = batch;
+  config.training.seq_len = length;
+  config.compile.enable_passes = false;
+  return gt::CaptureStep(model, config, device, symbolic, nullptr);
+}
+
+void Report(const std::string& what, double value, const std::string& unit, double limit) {
+  std::string verdict = limit <= 0 ? "" : value <= limit ? "ok" : "OVER";
+  std::string bound = limit <= 0 ? "" : fmt::format("at most {}", limit);
+  fmt::print("{:<58} {:>9.3f} {:<9} {:<14} {}\n", what, value, unit, bound, verdict);
+  std::fflush(stdout);
+}
+
+double CapturePerNode(int64_t layers, int64_t* nodes) {
+  gt::Llama3 model(DebugModel(layers));
+  double seconds = BestSeconds(5, [&] {
+    *nodes = Capture(model, 8, 64, true, at::kCPU).graph->node_count();
+  });
+  return 1e6 * seconds / static_cast<double>(*nodes);
+}
+
+void BenchCapture() {
+  int64_t small_nodes = 0, large_nodes = 0;
+  double small = CapturePerNode(6, &small_nodes);
+  double large = CapturePerNode(61, &large_nodes);
+  Report(fmt::format("capture, 6 layers ({} nodes)", small_nodes), small, "us/node", 0);
+  Report(fmt::format("capture, 61 layers ({} nodes)", large_nodes), large, "us/node", 15);
+  Report("  per node, 61 layers against 6", large / small, "x", 1.2);
+}
+
+void BenchCore() {
+  gt::Llama3 model(DebugModel(61));
+  std::unique_ptr<gt::Graph> graph = Capture(model, 8, 64, true, at::kCPU).graph;
+  auto nodes = static_cast<double>(graph->node_count());
+  auto per_node = [nodes](double seconds) { return 1e6 * seconds / nodes; };
+  Report("verifier", per_node(BestSeconds(5, [&] { gt::Verify(*graph); })), "us/node", 3);
+  for (const gt::PassEntry& entry : gt::AllPasses()) {
+    double best = 1e30;
+    for (int i = 0; i < 3; ++i) {
+      std::unique_ptr<gt::Graph> copy = graph->Clone();
+      std::unique_ptr<gt::Pass> pass = entry.make();
+      best = std::min(best, BestSeconds(1, [&] { pass->Run(*copy); }));
+    }
+    Report(fmt::format("pass {}", entry.name), per_node(best), "us/node", 3);
+  }
+  std::string text;
+  double print = BestSeconds(3, [&] { text = gt::Print(*graph); });
+  double parse = BestSeconds(3, [&] { gt::Parse(text); });
+  Report("print", per_node(print), "us/node", 0);
+  Report("parse", per_node(parse), "us/node", 0);
+  Report("print + parse", per_node(print + parse), "us/node", 10);
+  Report("clone", per_node(BestSeconds(3, [&] { graph->Clone(); })), "us/node", 0);
+  Report("hash", per_node(BestSeconds(3, [&] { graph->Hash(); })), "us/node", 0);
+}
+
+// A step whose kernels do next to nothing, so that what is left is the host's work. On a GPU the time until everything is
+// queued is measured, with an empty queue before each try.
+void BenchExecutor(c10::Device device) {
+  gt::Llama3Config config = DebugModel(6);
+  config.width = 32;
+  config.heads = config.kv_heads = 2;
+  config.ffn_width = 32;
+  config.vocab = 256;
+  gt::Llama3 model(config);
+  gt::nn::Materialize(model, device, 1);
+  gt::Batch batch;
+  batch.tokens = at::randint(256, {2, 4}, at::device(device).dtype(at::kLong));
+  batch.labels = at::randint(256, {2, 4}, at::device(device).dtype(at::kLong));
+  batch.valid_tokens = 8;
+  auto eager = gt::MakeEagerStep(model);
+  gt::Captured captured = Capture(model, 2, 4, false, device);
+  gt::PassManager(gt::DefaultPipeline()).Run(*captured.graph);
+  int64_t nodes = captured.graph->node_count();
+  auto replay = gt::MakeCapturedStep(model, std::move(captured), gt::ExecutorKind::kFast);
+  auto once = [&](gt::TrainStep& step) {
+    double seconds = BestSeconds(1, [&] { step.Run(batch); });
+    gt::Synchronize(device);
+    return seconds;
+  };
+  double eager_best = 1e30, replay_best = 1e30;
+  for (int i = 0; i < 200; ++i) {  // interleaved, so that both meet the same disturbances
+    eager_best = std::min(eager_best, once(*eager));
+    replay_best = std::min(replay_best, once(*replay));
+  }
+  std::string where = device.str();
+  Report(fmt::format("step with tiny kernels, eager ({})", where), eager_best * 1e3, "ms", 0);
+  Report(fmt::format("step with tiny kernels, captured ({}, {} nodes)", where, nodes), replay_best * 1e3, "ms", 0);
+  Report(fmt::format("  captured against eager ({})", where), replay_best / eager_best, "x",
+         device.is_cuda() ? 0 : 0.6);
+}
+
+void BenchLargest() {
+  gt::MemoryUse before = gt::MemoryOf(at::kCPU);
+  double seconds = BestSeconds(1, [&] {
+    auto model = gt::BuildModel("llama3", "405B", 8192);
+    Capture(*model, 8, 8192, true, at::kCPU);
+  });
+  Report("llama3 405B built and captured", seconds, "s", 2);
+  Report("  memory of the process at most", static_cast<double>(gt::MemoryOf(at::kCPU).peak) / (1 << 30), "GiB", 1);
+  (void)before;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  gt::PrepareCpu();
+  at::set_num_threads(1);
+  BenchLargest();  // first: the peak of the process is its own
+  BenchCapture();
+  BenchCore();
+  BenchExecutor(at::kCPU);
+  c10::Device device = gt::ChooseDevice(gt::DeviceChoice::kAuto);
+  if (device.is_cuda()) BenchExecutor(device);
+  if (count > 1) {
+    int64_t nodes = 0;
+    for (int64_t layers : {6, 61}) {
+      double ours = CapturePerNode(layers, &nodes) * static_cast<double>(nodes) * 1e-6;
+      std::string command = fmt::format("{} {} --layers {}", arguments[1], GT_SOURCE_DIR "/bench/make_fx.py", layers);
+      FILE* pipe = popen(command.c_str(), "r");
+      double theirs = 0;
+      bool read = pipe != nullptr && std::fscanf(pipe, "%lf", &theirs) == 1;
+      if (pipe != nullptr) pclose(pipe);
+      if (!read) {
+        fmt::print("make_fx could not be run with '{}'\n", arguments[1]);
+        return 1;
+      }
+      Report(fmt::format("make_fx (Python), {} layers, symbolic batch", layers), theirs, "s", 0);
+      Report(fmt::format("  make_fx against gt, {} layers", layers), theirs / ours, "x slower", 0);
+    }
+  }
+  return 0;
+}

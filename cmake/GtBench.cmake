@@ -1,0 +1,21 @@
+# Each bench/*_bench.cc is a program of its own, with or without Google Benchmark; gt_bench builds them all. Run with
+# ./gt bench.
+find_package(benchmark QUIET)
+
+add_custom_target(gt_bench)
+file(GLOB bench_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/bench/*_bench.cc)
+gt_define_paths(${bench_sources})
+foreach(source IN LISTS bench_sources)
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} EXCLUDE_FROM_ALL ${source})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+  target_link_libraries(${name} PRIVATE gt_core)
+  if(TARGET gt_torch)
+    target_link_libraries(${name} PRIVATE gt_torch)
+    target_precompile_headers(${name} REUSE_FROM gt_torch_static)
+  endif()
+  if(TARGET benchmark::benchmark)
+    target_link_libraries(${name} PRIVATE benchmark::benchmark)
+  endif()
+  add_dependencies(gt_bench ${name})
+endforeach()

@@ -1,0 +1,44 @@
+# Defines GraphTrainer::third_party (header-only libraries) and, when GT_TORCH_DIR is set, GraphTrainer::libtorch.
+# Also used by the installed package. Headers are looked for directly, not through each library's own CMake package,
+# because some machines have the headers alone.
+include_guard(GLOBAL)
+
+find_package(Threads REQUIRED)
+
+function(gt_find_header name header package)
+  find_path(GT_${name}_INCLUDE ${header} HINTS ENV CPATH ENV CPLUS_INCLUDE_PATH)
+  mark_as_advanced(GT_${name}_INCLUDE)
+  if(NOT GT_${name}_INCLUDE)
+    message(FATAL_ERROR "<${header}> was not found: install ${package}, or add its folder to CMAKE_PREFIX_PATH")
+  endif()
+  target_include_directories(GraphTrainer::third_party SYSTEM INTERFACE ${GT_${name}_INCLUDE})
+endfunction()
+
+add_library(GraphTrainer::third_party INTERFACE IMPORTED GLOBAL)
+gt_find_header(FMT fmt/format.h libfmt-dev)
+gt_find_header(SPDLOG spdlog/spdlog.h libspdlog-dev)
+gt_find_header(CLI11 CLI/CLI.hpp libcli11-dev)
+gt_find_header(JSON nlohmann/json.hpp nlohmann-json3-dev)
+target_compile_definitions(GraphTrainer::third_party INTERFACE FMT_HEADER_ONLY SPDLOG_FMT_EXTERNAL)
+target_link_libraries(GraphTrainer::third_party INTERFACE Threads::Threads)
+
+if(GT_TORCH_DIR)
+  if(NOT EXISTS ${GT_TORCH_DIR}/include/ATen/ATen.h)
+    message(FATAL_ERROR "GT_TORCH_DIR=${GT_TORCH_DIR} has no include/ATen/ATen.h: it must be the folder of the torch "
+                        "Python package, as printed by python3 -c 'import torch; print(torch.__path__[0])'")
+  endif()
+  file(STRINGS ${GT_TORCH_DIR}/version.py version REGEX "^__version__ = '2\\.11\\.")
+  if(NOT version)
+    message(FATAL_ERROR "GT_TORCH_DIR=${GT_TORCH_DIR} is not torch 2.11: gt is written for exactly that version")
+  endif()
+  # Only the CPU half is linked. The CUDA half is loaded at run time when there is a driver, so the same program runs
+  # on machines without one; its symbols are therefore allowed to be missing here.
+  add_library(GraphTrainer::libtorch INTERFACE IMPORTED GLOBAL)
+  target_include_directories(GraphTrainer::libtorch SYSTEM INTERFACE
+    ${GT_TORCH_DIR}/include ${GT_TORCH_DIR}/include/torch/csrc/api/include)
+  target_compile_definitions(GraphTrainer::libtorch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
+  target_link_options(GraphTrainer::libtorch INTERFACE
+    LINKER:-rpath,${GT_TORCH_DIR}/lib LINKER:--allow-shlib-undefined LINKER:--no-as-needed)
+  target_link_libraries(GraphTrainer::libtorch INTERFACE
+    ${GT_TORCH_DIR}/lib/libtorch_cpu.so ${GT_TORCH_DIR}/lib/libc10.so ${CMAKE_DL_LIBS})
+endif()

@@ -1,0 +1,15 @@
+# Each *_fuzz.cc of a core folder is a libFuzzer program, with the core library instrumented for it. Run with ./gt fuzz.
+if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  message(FATAL_ERROR "fuzzing needs clang: configure with the preset 'fuzz'")
+endif()
+
+target_compile_options(gt_core_static PRIVATE -fsanitize=fuzzer-no-link,address)
+gt_glob(fuzz_sources "*_fuzz.cc" ${GT_CORE_FOLDERS})
+foreach(source IN LISTS fuzz_sources)
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+  target_link_libraries(${name} PRIVATE gt_core)
+  target_compile_options(${name} PRIVATE -fsanitize=fuzzer,address)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer,address)
+endforeach()

@@ -1,0 +1,28 @@
+# gt_core_tests (no libtorch, builds and runs in seconds) and gt_torch_tests. Run them all with ./gt test.
+find_package(GTest QUIET)
+if(NOT TARGET GTest::gtest_main)
+  message(STATUS "GoogleTest was not found (libgtest-dev): the tests are left out")
+  return()
+endif()
+
+add_custom_target(gt_tests)  # builds everything that ./gt test runs
+
+function(gt_add_tests name)
+  cmake_parse_arguments(PARSE_ARGV 1 tests "" "" "FOLDERS;DEPENDS")
+  gt_glob(sources "*_test.cc" ${tests_FOLDERS})
+  gt_placeholder_if_empty(sources)
+  add_executable(${name} EXCLUDE_FROM_ALL ${sources})
+  target_link_libraries(${name} PRIVATE ${tests_DEPENDS} GTest::gtest_main)
+  gt_define_paths(${sources})
+  add_dependencies(gt_tests ${name})
+endfunction()
+
+gt_add_tests(gt_core_tests FOLDERS ${GT_CORE_FOLDERS} DEPENDS gt_core)
+if(TARGET gt_torch)
+  # conformance/ compares the rules of the core with libtorch itself.
+  gt_add_tests(gt_torch_tests FOLDERS ${GT_TORCH_FOLDERS} conformance cli DEPENDS gt_core gt_torch)
+  target_precompile_headers(gt_torch_tests REUSE_FROM gt_torch_static)
+endif()
+if(TARGET gt)
+  add_dependencies(gt_tests gt)
+endif()

@@ -1,0 +1,189 @@
+#include "gt/base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace gt {
+namespace {
+
+template <typename Parts>
+std::string JoinParts(const Parts& parts, std::string_view separator) {
+  return fmt::format("{}", fmt::join(parts, separator));
+}
+
+// ASCII only: option and pass names are ASCII, and std::tolower would depend on the locale.
+std::string Normalized(std::string_view name) {
+  std::string result(name);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    if (c == '-') c = '_';
+  }
+  return result;
+}
+
+std::string_view LastComponent(std::string_view name) {
+  return name.substr(name.rfind('.') +
+                     1);  // npos + 1 is 0: a name without a dot is its own last component
+}
+
+// How many edits a name of this length may be away before a suggestion does more harm than good.
+std::size_t Tolerance(std::string_view name) {
+  return std::min<std::size_t>(3, (name.size() + 1) / 3);
+}
+
+constexpr std::size_t kFar = std::numeric_limits<std::size_t>::max();
+
+std::size_t DistanceIfNear(std::string_view a, std::string_view b) {
+  const std::size_t distance = EditDistance(a, b);
+  return distance <= Tolerance(a) ? distance : kFar;
+}
+
+// Doubled, so that a match of the last component alone ranks between two matches of the whole name.
+std::size_t Remoteness(std::string_view name, std::string_view candidate) {
+  std::size_t best = kFar;
+  if (const std::size_t whole = DistanceIfNear(name, candidate); whole != kFar) best = 2 * whole;
+  const std::string_view last = LastComponent(name);
+  const std::string_view candidate_last = LastComponent(candidate);
+  if (const std::size_t part = DistanceIfNear(last, candidate_last); part != kFar) {
+    best = std::min(best, 2 * part + 1);
+  }
+  constexpr std::size_t kShortestPrefix = 3;
+  if (last.size() >= kShortestPrefix && candidate_last.starts_with(last)) {
+    best = std::min<std::size_t>(best, 5);
+  }
+  return best;
+}
+
+}  // namespace
+
+std::string_view Trim(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const std::size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+}
+
+std::vector<std::string> Split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  if (text.empty()) return parts;
+  std::size_t begin = 0;
+  while (true) {
+    const std::size_t end = text.find(separator, begin);
+    parts.emplace_back(text.substr(begin, end - begin));
+    if (end == std::string_view::npos) return parts;
+    begin = end + 1;
+  }
+}
+
+std::string Join(std::span<const std::string> parts, std::string_view separator) {
+  return JoinParts(parts, separator);
+}
+
+std::string Join(std::span<const std::string_view> parts, std::string_view separator) {
+  return JoinParts(parts, separator);
+}
+
+std::string Quoted(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    switch (c) {
+      case '"':
+        result += "\\\"";
+        break;
+      case '\\':
+        result += "\\\\";
+        break;
+      case '\n':
+        result += "\\n";
+        break;
+      case '\r':
+        result += "\\r";
+        break;
+      case '\t':
+        result += "\\t";
+        break;
+      default: {
+        const auto byte = static_cast<unsigned char>(c);
+        if (byte < 0x20 || byte == 0x7f) {
+          result += fmt::format("\\u{:04X}", byte);
+        } else {
+          result += c;
+        }
+      }
+    }
+  }
+  result += '"';
+  return result;
+}
+
+std::string Wrapped(std::string_view text, std::size_t width, std::size_t indent) {
+  std::string result;
+  std::size_t column = indent;
+  bool line_empty = true;
+  for (const std::string& word : Split(text, ' ')) {
+    if (!line_empty && column + 1 + word.size() > width) {
+      result += '\n';
+      result.append(indent, ' ');
+      column = indent;
+      line_empty = true;
+    }
+    if (!line_empty) {
+      result += ' ';
+      ++column;
+    }
+    result += word;
+    column += word.size();
+    line_empty = false;
+  }
+  return result;
+}
+
+std::size_t EditDistance(std::string_view a, std::string_view b) {
+  // Rows of the dynamic program; a swap of neighbours looks two rows back.
+  std::vector<std::size_t> two_back(b.size() + 1);
+  std::vector<std::size_t> previous(b.size() + 1);
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::swap(two_back, previous);
+    std::swap(previous, row);
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t substitution = previous[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({substitution, previous[j] + 1, row[j - 1] + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        row[j] = std::min(row[j], two_back[j - 2] + 1);
+      }
+    }
+  }
+  return row[b.size()];
+}
+
+std::optional<std::string> NearestName(std::string_view name,
+                                       std::span<const std::string> candidates) {
+  // The edit distance is quadratic, and no name of ours comes near this length.
+  constexpr std::size_t kLongestName = 256;
+  if (name.empty() || name.size() > kLongestName) return std::nullopt;
+  const std::string wanted = Normalized(name);
+  const std::string* nearest = nullptr;
+  std::size_t nearest_remoteness = kFar;
+  for (const std::string& candidate : candidates) {
+    const std::size_t remoteness = Remoteness(wanted, Normalized(candidate));
+    if (remoteness < nearest_remoteness) {
+      nearest_remoteness = remoteness;
+      nearest = &candidate;
+    }
+  }
+  if (nearest == nullptr) return std::nullopt;
+  return *nearest;
+}
+
+std::string DidYouMean(std::string_view name, std::span<const std::string> candidates,
+                       std::string_view prefix) {
+  const std::optional<std::string> nearest = NearestName(name, candidates);
+  return nearest ? fmt::format("; did you mean {}{}?", prefix, *nearest) : "";
+}
+
+}  // namespace gt

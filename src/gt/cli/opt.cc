@@ -1,0 +1,119 @@
+#include "gt/cli/opt.h"
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "gt/base/error.h"
+#include "gt/config/command_line.h"
+#include "gt/ir/diff.h"
+#include "gt/ir/text.h"
+#include "gt/ir/verifier.h"
+#include "gt/passes/manager.h"
+#include "gt/passes/registry.h"
+
+namespace gt {
+namespace {
+
+struct OptFlags {
+  StringList pass;
+  StringList disable_passes;
+  bool list = false;
+  bool verify_only = false;
+  bool no_metadata = false;
+  bool timing = false;
+  bool stats = false;
+  bool diff = false;
+  std::string dump_folder;
+  std::string output = "-";
+  std::string input;
+};
+
+void ListPasses() {
+  for (const PassEntry& entry : AllPasses()) {
+    std::unique_ptr<Pass> pass = entry.make();
+    fmt::print("{:<20} {}\n", pass->name(), pass->info().summary);
+    for (const Option& option : pass->options()) {
+      fmt::print("  {:<18} {}\n", option.path(),
+                 Wrapped(fmt::format("{} ({}, default {})", option.help(), option.Expected(),
+                                     option.default_text()),
+                         100, 21));
+    }
+  }
+}
+
+std::unique_ptr<Graph> ReadGraph(const std::string& path) {
+  if (path != "-") return ParseFile(path);
+  std::ostringstream text;
+  text << std::cin.rdbuf();
+  return Parse(text.str(), "<stdin>");
+}
+
+void WriteText(const std::string& path, const std::string& text) {
+  if (path == "-") {
+    fmt::print("{}", text);
+    return;
+  }
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) Fail(ErrorCode::kCannotWriteGraph, "cannot write {}", path);
+}
+
+// -o FILE is what every compiler calls it; the flags proper have two dashes.
+std::vector<std::string> WithLongNames(std::vector<std::string> args) {
+  for (std::string& arg : args) {
+    if (arg == "--") break;
+    if (arg == "-o") arg = "--output";
+  }
+  return args;
+}
+
+}  // namespace
+
+int RunOpt(std::vector<std::string> args) {
+  OptFlags flags;
+  CommandLine line("gt opt", "runs passes on a graph and prints the result");
+  line.Flag("pass", &flags.pass, "passes to run in order, as name,name{option=value}")
+      .Flag("disable_passes", &flags.disable_passes, "passes to leave out, by name")
+      .Flag("list", &flags.list, "print all passes and their options, and nothing else")
+      .Flag("verify-only", &flags.verify_only, "check the graph and print nothing")
+      .Flag("no-metadata", &flags.no_metadata, "print without metadata: easier to read")
+      .Flag("timing", &flags.timing, "print the time of each pass to stderr")
+      .Flag("stats", &flags.stats, "print what each pass counted to stderr")
+      .Flag("diff", &flags.diff, "print what changed instead of the graph")
+      .Flag("dump_folder", &flags.dump_folder, "write the graph before and after each pass there")
+      .Flag("output", &flags.output, "file to write, also -o; - is stdout")
+      .OptionalPositional("FILE", &flags.input, "graph to read, as .gtir; - is stdin");
+  if (!line.Parse(WithLongNames(std::move(args)))) {
+    fmt::print("{}", line.Help());
+    return 0;
+  }
+  if (flags.list) {
+    ListPasses();
+    return 0;
+  }
+  if (flags.input.empty()) {
+    Fail(ErrorCode::kMissingArgument, "gt opt needs the graph to read: a .gtir file, or - for stdin");
+  }
+
+  // Bad passes are reported before a large graph is read.
+  PassManagerOptions options;
+  options.disabled = flags.disable_passes;
+  options.dump_folder = flags.dump_folder;
+  PassManager manager(ParsePipeline(Join(flags.pass, ",")), std::move(options));
+  std::unique_ptr<Graph> graph = ReadGraph(flags.input);
+  Verify(*graph);
+  if (flags.verify_only) return 0;
+
+  std::unique_ptr<Graph> before = flags.diff ? graph->Clone() : nullptr;
+  PipelineReport report = manager.Run(*graph);
+  if (flags.timing) fmt::print(stderr, "{}", report.Timing());
+  if (flags.stats) fmt::print(stderr, "{}", report.Statistics());
+  WriteText(flags.output, before ? Print(Diff(*before, *graph))
+                                 : Print(*graph, {.metadata = !flags.no_metadata}));
+  return 0;
+}
+
+}  // namespace gt

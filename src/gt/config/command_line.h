@@ -1,0 +1,102 @@
+// The arguments of one subcommand: its own flags and positional arguments, and if wanted every
+// option of Config.
+//
+//   std::vector<std::string> passes;
+//   std::string input;
+//   CommandLine line("gt opt", "runs passes on a graph");
+//   line.Flag("pass", &passes, "passes to run, in order").Positional("FILE", &input, "graph to
+//   read, as .gtir"); if (!line.Parse(args)) { fmt::print("{}", line.Help()); return 0; }
+//
+// Flags are written --name value or --name=value; booleans --name or --name=false. The last of
+// several wins, except that lists grow. `--` ends the flags. Every command also has --help and
+// --log_level.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gt/base/logging.h"
+#include "gt/config/config.h"
+#include "gt/config/option.h"
+
+namespace gt {
+
+class CommandLine {
+ public:
+  CommandLine(std::string program, std::string summary);
+  // Flags are bound to members of this object.
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+
+  // Variables are bool, int64_t, double, std::string, StringList or an enum with kEnumNames. Their
+  // present values are the defaults, and they must outlive Parse.
+  template <typename T>
+  CommandLine& Flag(std::string name, T* variable, Limit limit, std::string help) {
+    AddFlag(Option(std::move(name), variable, limit, std::move(help)));
+    return *this;
+  }
+  template <typename T>
+  CommandLine& Flag(std::string name, T* variable, std::string help) {
+    return Flag(std::move(name), variable, Any(), std::move(help));
+  }
+
+  // Positional arguments are taken in the order they were added.
+  CommandLine& Positional(std::string name, std::string* variable, std::string help);
+  CommandLine& OptionalPositional(std::string name, std::string* variable, std::string help);
+  // Takes all that remain, and so comes last.
+  CommandLine& Positionals(std::string name, StringList* variable, std::string help);
+
+  // Adds every option of the config, and --config FILE (also --job.config_file FILE), which may be
+  // repeated. Flags win over files wherever they stand, and later files over earlier ones.
+  CommandLine& WithConfig(Config* config);
+
+  // False when --help was given; the variables are then untouched. Otherwise sets the variables and
+  // the log level and validates the config, or throws one gt::Error that lists everything wrong,
+  // after which some variables may be set and others not. The arguments do not include the names of
+  // program and subcommand.
+  [[nodiscard]] bool Parse(std::span<const std::string> args);
+  [[nodiscard]] bool Parse(int count, const char* const* args);
+
+  std::string Help() const;
+
+ private:
+  struct PositionalArgument {
+    std::string name;
+    std::string help;
+    bool required = false;
+    std::string* one = nullptr;
+    StringList* rest = nullptr;
+  };
+  struct GivenFlag {
+    Option* option = nullptr;
+    std::string value;
+  };
+  // The arguments sorted out, before anything is set: flags apply only after the config files.
+  struct Given {
+    std::vector<GivenFlag> flags;
+    std::vector<std::string> config_files;
+    std::vector<std::string> positionals;
+    bool unknown_flag = false;
+  };
+
+  void AddFlag(Option option);
+  CommandLine& AddPositional(PositionalArgument positional);
+  Option* Find(std::string_view name);
+  std::vector<std::string> FlagNames() const;
+  Given Sort(std::span<const std::string> args, Problems& problems);
+  std::size_t SortFlag(std::span<const std::string> args, std::size_t at, Given& given,
+                       Problems& problems);
+  void SetPositionals(const Given& given, Problems& problems) const;
+
+  std::string program_;
+  std::string summary_;
+  std::vector<PositionalArgument> positionals_;
+  std::vector<Option> flags_;
+  log::Level log_level_;
+  Config* config_ = nullptr;
+  std::vector<OptionGroup> config_groups_;
+};
+
+}  // namespace gt

@@ -1,0 +1,223 @@
+#include "gt/config/config.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+#include "gt/base/error.h"
+#include "gt/base/logging.h"
+#include "gt/config/toml.h"
+
+namespace gt {
+namespace {
+
+class GroupBuilder {
+ public:
+  void Enter(std::string name, std::string help) {
+    open_.push_back(std::move(name));
+    groups_.push_back({Join(open_, "."), std::move(help), {}});
+  }
+  void Leave() { open_.pop_back(); }
+
+  template <typename T>
+  void Add(const std::string& name, T* variable, Limit limit, std::string help) {
+    const std::string section = Join(open_, ".");
+    // TOML could not express it: after [a.b] nothing returns to [a].
+    GT_CHECK(groups_.back().name == section, "option {} comes after a section nested in {}", name,
+             section);
+    groups_.back().options.emplace_back(section.empty() ? name : section + "." + name, variable,
+                                        limit, std::move(help));
+  }
+
+  std::vector<OptionGroup> Finish() { return std::move(groups_); }
+
+ private:
+  std::vector<OptionGroup> groups_{{"", "where the job runs and writes", {}}};
+  std::vector<std::string> open_;
+};
+
+Option* FindOption(std::vector<OptionGroup>& groups, std::string_view path) {
+  for (OptionGroup& group : groups) {
+    for (Option& option : group.options) {
+      if (option.path() == path) return &option;
+    }
+  }
+  return nullptr;
+}
+
+// A section counts as known when it holds options or other sections.
+bool IsSection(const std::vector<OptionGroup>& groups, std::string_view path) {
+  const std::string inside = std::string(path) + ".";
+  return std::any_of(groups.begin(), groups.end(), [&](const OptionGroup& group) {
+    return !group.name.empty() && (group.name == path || group.name.starts_with(inside));
+  });
+}
+
+std::vector<std::string> SectionNames(const std::vector<OptionGroup>& groups) {
+  std::vector<std::string> names;
+  for (const OptionGroup& group : groups) {
+    if (!group.name.empty()) names.push_back(group.name);
+  }
+  return names;
+}
+
+std::vector<std::string> OptionNames(const std::vector<OptionGroup>& groups) {
+  std::vector<std::string> names;
+  for (const OptionGroup& group : groups) {
+    for (const Option& option : group.options) names.push_back(option.path());
+  }
+  return names;
+}
+
+void ApplyDocument(const toml::Document& document, std::string_view file,
+                   std::vector<OptionGroup>& groups, Problems& problems) {
+  // One misspelled section is one problem, not one for each of its keys.
+  std::vector<std::string> unknown_sections;
+  for (const toml::Section& section : document.sections) {
+    if (IsSection(groups, section.path)) continue;
+    unknown_sections.push_back(section.path + ".");
+    if (FindOption(groups, section.path) != nullptr) {
+      problems.Add(ErrorCode::kUnknownOption, "{}:{}: {} is a key, not a section; write {} = ...",
+                   file, section.line, section.path, section.path);
+      continue;
+    }
+    const std::optional<std::string> nearest = NearestName(section.path, SectionNames(groups));
+    problems.Add(ErrorCode::kUnknownOption, "{}:{}: unknown section [{}]{}", file, section.line,
+                 section.path, nearest ? fmt::format("; did you mean [{}]?", *nearest) : "");
+  }
+  for (const toml::Entry& entry : document.entries) {
+    if (std::any_of(unknown_sections.begin(), unknown_sections.end(),
+                    [&](const std::string& s) { return entry.path.starts_with(s); })) {
+      continue;
+    }
+    if (Option* option = FindOption(groups, entry.path)) {
+      option->SetFromToml(entry.value, fmt::format("{}:{}: {}", file, entry.line, entry.path),
+                          problems);
+    } else if (IsSection(groups, entry.path)) {
+      problems.Add(ErrorCode::kUnknownOption,
+                   "{}:{}: {} is a section, not a key; write [{}] and its keys below", file,
+                   entry.line, entry.path, entry.path);
+    } else {
+      problems.Add(ErrorCode::kUnknownOption, "{}:{}: unknown key {}{}", file, entry.line,
+                   entry.path, DidYouMean(entry.path, OptionNames(groups)));
+    }
+  }
+}
+
+std::string ReadWholeFile(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    Fail(ErrorCode::kConfigFileUnreadable, "cannot read config file {}: it is a folder", path);
+  }
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file.is_open() || file.bad()) {
+    Fail(ErrorCode::kConfigFileUnreadable, "cannot read config file {}: {}", path,
+         std::strerror(errno));
+  }
+  return text;
+}
+
+void CheckTogether(const Config& config, Problems& problems) {
+  const Config::Training& training = config.training;
+  // Kernels index tokens with 32 bits. The ranges of the factors keep the product far from
+  // overflow.
+  const std::int64_t tokens = training.local_batch_size * training.seq_len;
+  if (tokens > std::numeric_limits<std::int32_t>::max()) {
+    problems.Add(ErrorCode::kConflictingOptions,
+                 "training.local_batch_size {} times training.seq_len {} is {} tokens a step, more "
+                 "than the {} that fit in 32 bits; lower one of them",
+                 training.local_batch_size, training.seq_len, tokens,
+                 std::numeric_limits<std::int32_t>::max());
+  }
+}
+
+}  // namespace
+
+// Nested sections open a scope in which `self` is the member of the outer `self`.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+std::vector<OptionGroup> BindOptions(Config* config) {
+  GroupBuilder builder;
+  auto& self = *config;
+#define GT_SECTION(name, Type, help) \
+  {                                  \
+    auto& outer = self;              \
+    {                                \
+      auto& self = outer.name;       \
+      builder.Enter(#name, help);
+#define GT_END_SECTION(name) \
+  builder.Leave();           \
+  }                          \
+  }
+#define GT_OPTION(type, name, default_value, limit, help) \
+  builder.Add(#name, &self.name, limit, help);
+#include "gt/config/config_options.def"
+#undef GT_OPTION
+#undef GT_END_SECTION
+#undef GT_SECTION
+  return builder.Finish();
+}
+#pragma GCC diagnostic pop
+
+void ForEachOption(const Config& config, const std::function<void(const Option&)>& visit) {
+  Config copy = config;
+  for (const OptionGroup& group : BindOptions(&copy)) {
+    for (const Option& option : group.options) visit(option);
+  }
+}
+
+std::string ToToml(const Config& config) {
+  Config copy = config;
+  std::string text;
+  for (const OptionGroup& group : BindOptions(&copy)) {
+    if (!group.name.empty()) text += fmt::format("\n[{}]\n", group.name);
+    const std::size_t section_length = group.name.empty() ? 0 : group.name.size() + 1;
+    for (const Option& option : group.options) {
+      text += fmt::format("{} = {}\n", option.path().substr(section_length), option.TomlText());
+    }
+  }
+  return text;
+}
+
+void LoadToml(std::string_view text, std::string_view file_name, Config* config) {
+  Config loaded = *config;
+  std::vector<OptionGroup> groups = BindOptions(&loaded);
+  Problems problems;
+  ApplyDocument(toml::Parse(text, file_name), file_name, groups, problems);
+  problems.ThrowIfAny();
+  *config = std::move(loaded);
+}
+
+void LoadTomlFile(const std::string& path, Config* config) {
+  LoadToml(ReadWholeFile(path), path, config);
+}
+
+void ApplyTomlFile(const std::string& path, std::vector<OptionGroup>& groups, Problems& problems) {
+  try {
+    ApplyDocument(toml::Parse(ReadWholeFile(path), path), path, groups, problems);
+  } catch (const Error& error) {
+    problems.Add(error.code(), "{}", error.message());
+  }
+}
+
+void Validate(const Config& config) {
+  Problems problems;
+  ForEachOption(config, [&](const Option& option) { option.Check(option.path(), problems); });
+  // Rules between options may rely on the ranges.
+  if (problems.empty()) CheckTogether(config, problems);
+  problems.ThrowIfAny();
+
+  const std::int64_t warmup = config.lr_scheduler.warmup_steps;
+  if (warmup > config.training.steps) {
+    log::Warn("lr_scheduler.warmup_steps {} is cut to training.steps {}", warmup,
+              config.training.steps);
+  }
+}
+
+}  // namespace gt

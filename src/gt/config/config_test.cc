@@ -1,0 +1,306 @@
+#include "gt/config/config.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "gt/base/error.h"
+#include "gt/base/logging.h"
+
+namespace gt {
+namespace {
+
+Error ErrorOf(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error was thrown";
+  return {ErrorCode::kInternal, ""};
+}
+
+Error LoadError(std::string_view text) {
+  Config config;
+  Error error = ErrorOf([&] { LoadToml(text, "job.toml", &config); });
+  EXPECT_EQ(config, Config()) << "a config file with errors must not change anything";
+  return error;
+}
+
+std::vector<Option> AllOptions(Config* config) {
+  std::vector<Option> all;
+  for (OptionGroup& group : BindOptions(config)) {
+    all.insert(all.end(), group.options.begin(), group.options.end());
+  }
+  return all;
+}
+
+// Gives the option another allowed value. False for an enum with one name only.
+bool Change(Option& option) {
+  struct Changer {
+    Option& option;
+    bool operator()(bool* v) const { return *v = !*v, true; }
+    bool operator()(std::int64_t* v) const { return *v += 1, true; }
+    // Not representable in few digits, so that the round trip must keep all of them.
+    bool operator()(double* v) const { return *v = *v / 3 + 0.1, true; }
+    bool operator()(std::string* v) const { return *v += " \"q\" \\ # = [é]\n", true; }
+    bool operator()(StringList* v) const { return *v = {"a", "b,c", "\"d"}, true; }
+    bool operator()(const EnumBinding& e) const {
+      e.set((e.get() + 1) % e.names.size());
+      return e.names.size() > 1;
+    }
+  };
+  return std::visit(Changer{option}, option.binding());
+}
+
+TEST(Config, DefaultsAreTheEmbeddedJob) {
+  const Config config;
+  EXPECT_EQ(config.model.name, "llama3");
+  EXPECT_EQ(config.model.flavor, "debugmodel");
+  EXPECT_EQ(config.training.seq_len, 256);
+  EXPECT_EQ(config.training.local_batch_size, 8);
+  EXPECT_EQ(config.training.seed, 42);
+  EXPECT_EQ(config.optimizer.lr, 8e-4);
+  EXPECT_EQ(config.optimizer.beta2, 0.95);
+  EXPECT_EQ(config.lr_scheduler.decay_ratio, 0.8);
+  EXPECT_EQ(config.compile.mode, CompileMode::kAotFxTrace);
+  EXPECT_NO_THROW(Validate(config));
+}
+
+TEST(Config, EveryOptionHasAUniquePathAndAHelpText) {
+  Config config;
+  std::set<std::string> paths;
+  for (const Option& option : AllOptions(&config)) {
+    EXPECT_TRUE(paths.insert(option.path()).second) << option.path();
+    EXPECT_GE(option.help().size(), 5u) << option.path();
+    EXPECT_FALSE(option.help().ends_with(".")) << option.path();
+  }
+  EXPECT_TRUE(paths.contains("training.steps"));
+  EXPECT_TRUE(paths.contains("device"));
+}
+
+TEST(Config, EveryGroupHasANameAndAHelpText) {
+  Config config;
+  const std::vector<OptionGroup> groups = BindOptions(&config);
+  EXPECT_EQ(groups.front().name, "");
+  for (const OptionGroup& group : groups) {
+    EXPECT_FALSE(group.help.empty());
+    EXPECT_FALSE(group.options.empty()) << group.name;
+    for (const Option& option : group.options) {
+      EXPECT_TRUE(group.name.empty() || option.path().starts_with(group.name + "."));
+    }
+  }
+}
+
+// The written config must be the whole truth: every option, at any value, survives writing and
+// reading.
+TEST(Config, WrittenConfigReadsBackEqualForEveryOption) {
+  Config changed;
+  int changes = 0;
+  for (Option& option : AllOptions(&changed)) {
+    Config one;
+    for (Option& same : AllOptions(&one)) {
+      if (same.path() != option.path() || !Change(same)) continue;
+      Config read;
+      ASSERT_NO_THROW(LoadToml(ToToml(one), "written", &read)) << ToToml(one);
+      EXPECT_EQ(read, one) << option.path();
+      EXPECT_NE(read, Config()) << option.path();
+    }
+    changes += Change(option) ? 1 : 0;
+  }
+  EXPECT_GT(changes, 25);
+  Config read;
+  ASSERT_NO_THROW(LoadToml(ToToml(changed), "written", &read));
+  EXPECT_EQ(read, changed);
+  EXPECT_EQ(ToToml(read), ToToml(changed));
+}
+
+TEST(Config, WrittenConfigIsReadable) {
+  const std::string text = ToToml(Config());
+  EXPECT_TRUE(text.starts_with("device = \"auto\"\ndump_folder = \"outputs\"\n")) << text;
+  EXPECT_NE(text.find("\n\n[training]\nsteps = 50\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nlr = 0.0008\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nmax_norm = 1.0\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\ndisable_passes = []\n"), std::string::npos) << text;
+}
+
+TEST(Config, TheWalkSeesEveryOptionWithItsValue) {
+  Config config;
+  config.training.steps = 7;
+  std::set<std::string> seen;
+  ForEachOption(
+      config, [&](const Option& option) { seen.insert(option.path() + "=" + option.TomlText()); });
+  EXPECT_TRUE(seen.contains("training.steps=7"));
+  EXPECT_TRUE(seen.contains("compile.mode=\"aot_fx_trace\""));
+  EXPECT_EQ(seen.size(), AllOptions(&config).size());
+}
+
+TEST(Config, FilesSetWhatTheyNameAndLeaveTheRest) {
+  Config config;
+  config.training.seed = 7;
+  LoadToml(
+      "threads = 2\n"
+      "optimizer.lr = 1\n"
+      "compile = { mode = \"eager\", disable_passes = [\"dce\", \"cse\"] }\n"
+      "[training]\n"
+      "steps = 1_000\n"
+      "deterministic = true\n",
+      "job.toml", &config);
+  EXPECT_EQ(config.threads, 2);
+  EXPECT_EQ(config.optimizer.lr, 1.0);
+  EXPECT_EQ(config.compile.mode, CompileMode::kEager);
+  EXPECT_EQ(config.compile.disable_passes, (StringList{"dce", "cse"}));
+  EXPECT_EQ(config.training.steps, 1000);
+  EXPECT_TRUE(config.training.deterministic);
+  EXPECT_EQ(config.training.seed, 7);
+}
+
+TEST(Config, UnknownKeySuggestsTheNearest) {
+  const Error error = LoadError("[training]\nstep = 3");
+  EXPECT_EQ(error.code(), ErrorCode::kUnknownOption);
+  EXPECT_EQ(error.message(), "job.toml:2: unknown key training.step; did you mean training.steps?");
+  EXPECT_EQ(LoadError("steps = 3").message(),
+            "job.toml:1: unknown key steps; did you mean training.steps?");
+  EXPECT_EQ(LoadError("[model]\nbanana = 3").message(), "job.toml:2: unknown key model.banana");
+}
+
+TEST(Config, UnknownSectionIsOneProblem) {
+  const Error error = LoadError("[trainig]\nsteps = 3\nseq_len = 4");
+  EXPECT_EQ(error.code(), ErrorCode::kUnknownOption);
+  EXPECT_EQ(error.message(), "job.toml:1: unknown section [trainig]; did you mean [training]?");
+  EXPECT_EQ(LoadError("[banana]").message(), "job.toml:1: unknown section [banana]");
+}
+
+TEST(Config, SectionsAndKeysAreNotMixedUp) {
+  EXPECT_EQ(LoadError("training = 3").message(),
+            "job.toml:1: training is a section, not a key; write [training] and its keys below");
+  EXPECT_EQ(LoadError("[training.steps]\nx = 1").message(),
+            "job.toml:1: training.steps is a key, not a section; write training.steps = ...");
+}
+
+struct BadValue {
+  std::string text;
+  ErrorCode code;
+  std::string message;
+};
+
+class BadValueTest : public ::testing::TestWithParam<BadValue> {};
+
+TEST_P(BadValueTest, SaysWhatIsExpectedWhatWasGivenAndWhere) {
+  const Error error = LoadError(GetParam().text);
+  EXPECT_EQ(error.code(), GetParam().code);
+  EXPECT_EQ(error.message(), "job.toml:" + GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Toml, BadValueTest,
+    ::testing::Values(
+        BadValue{"[training]\n\nsteps = \"20\"", ErrorCode::kBadOptionValue,
+                 "3: training.steps: expected an integer >= 1, got the string \"20\""},
+        BadValue{"training.steps = 20.0", ErrorCode::kBadOptionValue,
+                 "1: training.steps: expected an integer >= 1, got the float 20"},
+        BadValue{"training.deterministic = 1", ErrorCode::kBadOptionValue,
+                 "1: training.deterministic: expected true or false, got the integer 1"},
+        BadValue{"optimizer.lr = \"big\"", ErrorCode::kBadOptionValue,
+                 "1: optimizer.lr: expected a number >= 0, got the string \"big\""},
+        BadValue{"model.name = 3", ErrorCode::kBadOptionValue,
+                 "1: model.name: expected text that is not empty, got the integer 3"},
+        BadValue{"compile.disable_passes = \"dce\"", ErrorCode::kBadOptionValue,
+                 "1: compile.disable_passes: expected a list of names, got the string \"dce\""},
+        BadValue{"compile.disable_passes = [1]", ErrorCode::kBadOptionValue,
+                 "1: compile.disable_passes: expected a list of names, got a list"},
+        BadValue{"compile.mode = true", ErrorCode::kBadOptionValue,
+                 "1: compile.mode: expected one of eager, aot_fx_trace, got the boolean true"},
+        BadValue{"compile.mode = \"eagr\"", ErrorCode::kBadOptionValue,
+                 "1: compile.mode: expected one of eager, aot_fx_trace, got \"eagr\"; did you mean "
+                 "eager?"},
+        BadValue{"training.steps = 0", ErrorCode::kOptionOutOfRange,
+                 "1: training.steps: 0 is out of range; expected an integer >= 1"},
+        BadValue{"optimizer.beta1 = 1.0", ErrorCode::kOptionOutOfRange,
+                 "1: optimizer.beta1: 1.0 is out of range; expected a number in [0, 1)"},
+        BadValue{"optimizer.eps = 0", ErrorCode::kOptionOutOfRange,
+                 "1: optimizer.eps: 0.0 is out of range; expected a number > 0"},
+        BadValue{"lr_scheduler.decay_ratio = 1.5", ErrorCode::kOptionOutOfRange,
+                 "1: lr_scheduler.decay_ratio: 1.5 is out of range; expected a number in [0, 1]"},
+        BadValue{"model.name = \"\"", ErrorCode::kOptionOutOfRange,
+                 "1: model.name: \"\" is out of range; expected text that is not empty"},
+        BadValue{"[training]\nsteps = 1\nsteps = 2", ErrorCode::kDuplicateKey,
+                 "3: training.steps was already set in line 2"},
+        BadValue{"[training\n", ErrorCode::kMalformedToml,
+                 "1: expected ] after the section name training, found the end of the line"}),
+    [](const auto& test) { return "Case" + std::to_string(test.index); });
+
+TEST(Config, AllProblemsOfAFileAreReportedAtOnce) {
+  const Error error = LoadError("[training]\nstep = 3\nseq_len = 0\nseed = \"x\"\n[modle]\n");
+  EXPECT_EQ(error.code(), ErrorCode::kSeveralConfigProblems);
+  EXPECT_EQ(error.message(),
+            "4 problems with flags and config files:\n"
+            "  GT-E0100: job.toml:5: unknown section [modle]; did you mean [model]?\n"
+            "  GT-E0100: job.toml:2: unknown key training.step; did you mean training.steps?\n"
+            "  GT-E0102: job.toml:3: training.seq_len: 0 is out of range; expected an integer in "
+            "[1, 16777216]\n"
+            "  GT-E0101: job.toml:4: training.seed: expected an integer >= 0, got the string "
+            "\"x\"");
+}
+
+TEST(Config, ProblemsOfOneKindKeepTheirCode) {
+  EXPECT_EQ(LoadError("a = 1\nb = 2").code(), ErrorCode::kUnknownOption);
+}
+
+TEST(Config, UnreadableFilesSayWhy) {
+  Config config;
+  Error error = ErrorOf([&] { LoadTomlFile("/no/such/file.toml", &config); });
+  EXPECT_EQ(error.code(), ErrorCode::kConfigFileUnreadable);
+  EXPECT_EQ(error.message(),
+            "cannot read config file /no/such/file.toml: No such file or directory");
+  error = ErrorOf([&] { LoadTomlFile("/tmp", &config); });
+  EXPECT_EQ(error.code(), ErrorCode::kConfigFileUnreadable);
+  EXPECT_EQ(error.message(), "cannot read config file /tmp: it is a folder");
+}
+
+TEST(Config, ValidateChecksRangesOfConfigsMadeInCode) {
+  Config config;
+  config.training.steps = 0;
+  config.optimizer.lr = std::numeric_limits<double>::quiet_NaN();
+  const Error error = ErrorOf([&] { Validate(config); });
+  EXPECT_EQ(error.code(), ErrorCode::kOptionOutOfRange);
+  EXPECT_NE(error.message().find("training.steps: 0 is out of range"), std::string::npos);
+  EXPECT_NE(error.message().find("optimizer.lr: nan is out of range"), std::string::npos);
+}
+
+TEST(Config, ValidateRejectsMoreTokensThanKernelsCanIndex) {
+  Config config;
+  config.training.seq_len = 16777216;
+  config.training.local_batch_size = 128;
+  const Error error = ErrorOf([&] { Validate(config); });
+  EXPECT_EQ(error.code(), ErrorCode::kConflictingOptions);
+  EXPECT_NE(error.message().find("training.local_batch_size 128"), std::string::npos);
+  config.training.local_batch_size = 127;
+  EXPECT_NO_THROW(Validate(config));
+}
+
+TEST(Config, WarmUpLongerThanTheRunIsAWarning) {
+  Config config;
+  config.training.steps = 1;
+  ::testing::internal::CaptureStderr();
+  EXPECT_NO_THROW(Validate(config));
+  const std::string line = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(line.find("lr_scheduler.warmup_steps 2 is cut to training.steps 1"), std::string::npos);
+}
+
+TEST(Config, EveryShippedConfigIsValid) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(GT_SOURCE_DIR "/configs")) {
+    if (entry.path().extension() != ".toml") continue;
+    Config config;
+    EXPECT_NO_THROW(LoadTomlFile(entry.path(), &config)) << entry.path();
+    EXPECT_NO_THROW(Validate(config)) << entry.path();
+    ++files;
+  }
+  EXPECT_GE(files, 1);
+}
+
+}  // namespace
+}  // namespace gt

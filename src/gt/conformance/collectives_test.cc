@@ -1,0 +1,133 @@
+// Cases of ops/collectives.cc, run in a process group that stands for four ranks and moves no data.
+#include "gt/conformance/harness.h"
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+namespace gt::conformance {
+namespace {
+
+class DoneWork : public c10d::Work {
+ public:
+  bool wait(std::chrono::milliseconds) override { return true; }
+};
+
+// Every collective is done before it began. (libtorch has such a backend, but its header needs Python's.)
+class IdleBackend : public c10d::Backend {
+ public:
+  using Backend::Backend;
+  using Work = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+
+  const std::string getBackendName() const override { return "idle"; }
+  Work broadcast(Tensors&, const c10d::BroadcastOptions&) override { return Done(); }
+  Work allreduce(Tensors&, const c10d::AllreduceOptions&) override { return Done(); }
+  Work allreduce_coalesced(Tensors&, const c10d::AllreduceCoalescedOptions&) override {
+    return Done();
+  }
+  Work _allgather_base(at::Tensor&, at::Tensor&, const c10d::AllgatherOptions&) override {
+    return Done();
+  }
+  Work allgather_into_tensor_coalesced(Tensors&, Tensors&, const c10d::AllgatherOptions&) override {
+    return Done();
+  }
+  Work _reduce_scatter_base(at::Tensor&, at::Tensor&, const c10d::ReduceScatterOptions&) override {
+    return Done();
+  }
+  Work reduce_scatter_tensor_coalesced(Tensors&, Tensors&,
+                                       const c10d::ReduceScatterOptions&) override {
+    return Done();
+  }
+  Work alltoall_base(at::Tensor&, at::Tensor&, std::vector<int64_t>&, std::vector<int64_t>&,
+                     const c10d::AllToAllOptions&) override {
+    return Done();
+  }
+
+ private:
+  static Work Done() { return c10::make_intrusive<DoneWork>(); }
+};
+
+constexpr int64_t kRanks = 4;
+
+const std::string& Group() {
+  static const std::string* name = [] {
+    auto backend = c10::make_intrusive<IdleBackend>(0, static_cast<int>(kRanks));
+    auto group = c10::make_intrusive<c10d::ProcessGroup>(0, static_cast<int>(kRanks));
+    group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, backend);
+    group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
+    group->setGroupName("conformance");
+    c10d::register_process_group("conformance", group);
+    // The registry holds weak references.
+    static auto* kept = new c10::intrusive_ptr<c10d::ProcessGroup>(group);
+    (void)kept;
+    return new std::string("conformance");
+  }();
+  return *name;
+}
+
+// These send memory as it lies; other layouts are rejected on both sides.
+TensorOptions Sent(Case& c) {
+  return {.layout = c.Chance(0.8) ? LayoutChoice::kContiguous : LayoutChoice::kAny};
+}
+Shape Rows(Case& c) {
+  Shape sizes = c.RandomShape(1, 3);
+  sizes[0] *= kRanks;
+  return sizes;
+}
+
+Conform kAllGather("_c10d_functional::all_gather_into_tensor", [](Case& c) {
+  c.Tensor(c.Pick(kNumberTypes), c.RandomShape(0, 3), Sent(c)).Int(kRanks).Arg(Group());
+});
+Conform kAllGathers("_c10d_functional::all_gather_into_tensor_coalesced", [](Case& c) {
+  c.TensorList([](Case& list) {
+    int64_t count = list.Random(1, 3);
+    for (int64_t i = 0; i < count; ++i) {
+      list.Tensor(DType::kFloat32, list.RandomShape(1, 3), {.layout = LayoutChoice::kContiguous});
+    }
+  });
+  c.Int(kRanks).Arg(Group());
+});
+Conform kReduceScatter("_c10d_functional::reduce_scatter_tensor", [](Case& c) {
+  c.Tensor(c.Pick(kNumberTypes), Rows(c), Sent(c)).Arg(std::string("sum")).Int(kRanks).Arg(Group());
+});
+Conform kReduceScatters("_c10d_functional::reduce_scatter_tensor_coalesced", [](Case& c) {
+  c.TensorList([](Case& list) {
+    int64_t count = list.Random(1, 3);
+    for (int64_t i = 0; i < count; ++i) {
+      list.Tensor(DType::kFloat32, Rows(list), {.layout = LayoutChoice::kContiguous});
+    }
+  });
+  c.Arg(std::string("sum")).Int(kRanks).Arg(Group());
+});
+Conform kAllReduce("_c10d_functional::all_reduce", [](Case& c) {
+  c.Tensor(c.Pick(kNumberTypes), c.RandomShape(0, 3)).Arg(std::string("sum")).Arg(Group());
+});
+Conform kAllReduces("_c10d_functional::all_reduce_coalesced", [](Case& c) {
+  c.TensorList([](Case& list) {
+    int64_t count = list.Random(1, 3);
+    for (int64_t i = 0; i < count; ++i) list.Tensor(DType::kFloat32, list.RandomShape(0, 3));
+  });
+  c.Arg(std::string("sum")).Arg(Group());
+});
+Conform kAllToAll("_c10d_functional::all_to_all_single", [](Case& c) {
+  Shape sizes = c.RandomShape(1, 3), received, sent;
+  Dim rows = 0;
+  for (int64_t i = 0; i < kRanks; ++i) {
+    received.push_back(c.Extent());
+    sent.push_back(c.Extent());
+    rows += sent.back();
+  }
+  sizes[0] = rows;
+  c.Tensor(c.Pick(kNumberTypes), sizes, Sent(c)).Ints(received).Ints(sent).Arg(Group());
+});
+Conform kBroadcast("_c10d_functional::broadcast", [](Case& c) {
+  c.Tensor(c.Pick(kNumberTypes), c.RandomShape(0, 3)).Int(0).Arg(Group());
+});
+Conform kWait("_c10d_functional::wait_tensor", [](Case& c) {
+  c.Tensor(c.Pick(kNumberTypes), c.RandomShape(0, 3));
+  c.IgnoreAliasing();  // it returns its argument, but is no view: it waits
+});
+
+}  // namespace
+}  // namespace gt::conformance

@@ -1,0 +1,37 @@
+// Between our vocabulary and libtorch's: dtypes, devices, arguments. The only place that knows both spellings.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include "gt/ir/operator.h"
+#include "gt/ir/type.h"
+
+namespace gt {
+
+at::ScalarType ToTorch(DType dtype);
+DType FromTorch(at::ScalarType dtype);  // throws for dtypes that graphs do not know
+
+c10::Device ToTorch(Device device);
+Device FromTorch(c10::Device device);
+
+at::MemoryFormat ToTorch(MemoryFormat format);
+MemoryFormat FromTorch(at::MemoryFormat format);
+
+// The dispatcher's entry for an operator. Throws when libtorch has no such operator (our own operators are registered with
+// libtorch under the same name).
+c10::OperatorHandle HandleOf(const Operator& op);
+// Our entry for a dispatcher operator, or null. Cached by address: capturing asks for every node.
+const Operator* OperatorOf(const c10::OperatorHandle& handle);
+// "aten::add.Tensor"
+std::string FullName(const c10::OperatorName& name);
+
+// A plain argument (no tensors, no symbols) as the kernel wants it. Dims are evaluated with `symbols`.
+c10::IValue ToIValue(const ArgSpec& spec, const Argument& argument, SymbolValues symbols);
+
+// The type of a real tensor.
+TensorType TypeOf(const at::Tensor& tensor);
+
+}  // namespace gt

@@ -1,0 +1,100 @@
+#include "gt/exec/device.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <cpuid.h>
+#include <dlfcn.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "gt/base/error.h"
+#include "gt/base/logging.h"
+
+namespace gt {
+namespace {
+
+// Some virtual machines show the AMX tile unit in CPUID but do not let programs use it; oneDNN believes CPUID, and the
+// first bf16 product dies with an illegal instruction.
+bool AmxShownButRefused() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  constexpr unsigned kAmxTile = 1u << 24;
+  if ((d & kAmxTile) == 0) return false;
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0;
+}
+
+struct CudaLoad {
+  bool usable = false;
+  std::string problem;
+};
+
+CudaLoad LoadCuda() {
+  if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    return {false, "no NVIDIA driver was found (libcuda.so.1 cannot be loaded)"};
+  }
+  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    return {false, std::string("libtorch's CUDA library cannot be loaded: ") + dlerror()};
+  }
+  if (!at::globalContext().hasCUDA()) return {false, "the driver reports no usable GPU"};
+  return {true, ""};
+}
+
+}  // namespace
+
+void PrepareCpu() {
+  const char* variable = "ONEDNN_MAX_CPU_ISA";
+  if (getenv(variable) == nullptr && AmxShownButRefused()) {
+    setenv(variable, "AVX512_CORE_BF16", 1);
+    log::Debug("AMX is shown by this processor but cannot be used; {}=AVX512_CORE_BF16 is set", variable);
+  }
+}
+
+c10::Device ChooseDevice(DeviceChoice choice) {
+  if (choice == DeviceChoice::kCpu) return c10::kCPU;
+  static const CudaLoad cuda = LoadCuda();
+  if (cuda.usable) return {c10::kCUDA, 0};
+  if (choice == DeviceChoice::kCuda) {
+    Fail(ErrorCode::kNoGpu, "--device cuda was asked for, but {}", cuda.problem);
+  }
+  log::Debug("running on the CPU: {}", cuda.problem);
+  return c10::kCPU;
+}
+
+void SetThreads(int64_t threads) {
+  if (threads > 0) at::set_num_threads(static_cast<int>(threads));
+}
+
+void SetDeterministic(bool on) {
+  if (on) setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  at::globalContext().setDeterministicAlgorithms(on, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+}
+
+void Synchronize(c10::Device device) {
+  if (device.is_cuda()) c10::impl::VirtualGuardImpl(c10::kCUDA).synchronizeDevice(device.index());
+}
+
+MemoryUse MemoryOf(c10::Device device) {
+  if (device.is_cuda()) {
+    auto stats = at::getDeviceAllocator(c10::kCUDA)->getDeviceStats(device.index());
+    const auto& bytes = stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+    return {bytes.current, bytes.peak};
+  }
+  MemoryUse use;
+  int64_t pages = 0, resident = 0;
+  std::ifstream statm("/proc/self/statm");
+  if (statm >> pages >> resident) use.current = resident * sysconf(_SC_PAGESIZE);
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  use.peak = usage.ru_maxrss * 1024;
+  return use;
+}
+
+}  // namespace gt

@@ -1,0 +1,35 @@
+// The machine: which device to run on, and what must be set up before the first kernel.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+
+#include "gt/config/config.h"
+
+namespace gt {
+
+// Call once, first thing in main: before libtorch reads its environment.
+void PrepareCpu();
+
+// The device to run on. `auto` takes a GPU when a driver and libtorch's CUDA library are there. The CUDA library is loaded
+// here, so that the same program starts on machines that have neither.
+c10::Device ChooseDevice(DeviceChoice choice);
+
+// Intra-op threads; 0 keeps libtorch's default. The number changes the order of some sums, and so bits.
+void SetThreads(int64_t threads);
+
+// Only kernels that give the same bits in every run; an operator without such a kernel is an error.
+void SetDeterministic(bool on);
+
+// Waits until everything queued on the device has run.
+void Synchronize(c10::Device device);
+
+struct MemoryUse {
+  int64_t current = 0;
+  int64_t peak = 0;
+};
+// Bytes in use: the allocator's on a GPU, the process's resident set on the CPU.
+MemoryUse MemoryOf(c10::Device device);
+
+}  // namespace gt

@@ -1,0 +1,94 @@
+// The fast executor. A graph is lowered once to a flat list of instructions: kernels resolved, plain arguments boxed, values
+// turned into numbered registers, each freed at its last use. Views are not dispatched at all: their sizes, strides and
+// offset are known from the graph, so a view is a few stores. Integers that depend on symbols are evaluated once when the
+// inputs' sizes change (or when the data symbol they mention is read), not at every use. Running a step touches no map and
+// no string.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gt/exec/binding.h"
+#include "gt/ir/graph.h"
+
+namespace gt {
+
+class Program {
+ public:
+  // The graph must outlive the program and stay as it is.
+  explicit Program(const Graph& graph);
+
+  // Inputs in graph order; returns the outputs in graph order. Not reentrant.
+  std::vector<at::Tensor> Run(std::span<const at::Tensor> inputs);
+
+  int64_t instruction_count() const { return static_cast<int64_t>(instructions_.size()); }
+
+ private:
+  using Register = int32_t;
+
+  struct TensorSlot {  // where on the kernel's stack an operand goes
+    int32_t argument;
+    int32_t element;  // position in a list argument; -1: not a list
+    Register source;
+  };
+  // A plain argument that mentions symbols: rebuilt when they change.
+  struct SymbolicArgument {
+    int32_t argument;
+    const ArgSpec* spec;
+    const Argument* expression;
+  };
+  struct View {
+    Register base;
+    Register result;
+    c10::DimVector sizes, strides;
+    int64_t offset = 0;
+    const TensorType* type = nullptr;   // for refreshing
+    const Dim* offset_expression = nullptr;
+  };
+  enum class Kind : uint8_t { kKernel, kViews, kReadInts };
+  struct Instruction {
+    Kind kind = Kind::kKernel;
+    bool symbolic = false;  // something here mentions a symbol
+    bool data = false;      // ... one that is bound by data: refresh at every run
+    const Node* node = nullptr;
+    std::optional<c10::OperatorHandle> handle;
+    c10::DispatchKeySet keys;
+    std::vector<c10::IValue> arguments;  // plain ones filled in; operands are none until the call
+    std::vector<TensorSlot> tensors;
+    std::vector<SymbolicArgument> symbolic_arguments;
+    std::vector<View> views;
+    std::vector<Register> results;  // -1: not kept
+    std::vector<Register> dead;     // registers whose last use this is
+    std::vector<SymbolId> binds;
+  };
+
+  void LowerNode(const Node& node);
+  void LowerKernel(const Node& node, Instruction& instruction);
+  void LowerViews(const Node& node, Instruction& instruction);
+  void FindLastUses();
+  void Refresh(Instruction& instruction);
+  void Execute(Instruction& instruction);
+  void RunKernel(Instruction& instruction);
+  void RunViews(Instruction& instruction);
+  void ReadInts(Instruction& instruction);
+  [[noreturn]] void FailAt(const Instruction& instruction, const std::string& what) const;
+  Register RegisterOf(const Value* value) const;
+
+  const Graph& graph_;
+  InputBinder binder_;
+  std::vector<Register> first_register_;  // by node number
+  std::vector<Instruction> instructions_;
+  std::vector<at::Tensor> registers_;
+  std::vector<int64_t> symbol_values_;
+  std::vector<Register> outputs_;
+  std::vector<Register> unused_inputs_;
+  torch::jit::Stack stack_;
+  bool first_run_ = true;
+};
+
+}  // namespace gt

@@ -1,0 +1,430 @@
+#include "gt/ir/graph.h"
+
+#include <array>
+#include <cstring>
+
+#include "gt/base/error.h"
+
+namespace gt {
+
+void Use::Set(Value* value) {
+  if (value_ != nullptr) {
+    *previous_ = next_;
+    if (next_ != nullptr) next_->previous_ = previous_;
+  }
+  value_ = value;
+  next_ = nullptr;
+  previous_ = nullptr;
+  if (value == nullptr) return;
+  next_ = value->uses_;
+  if (next_ != nullptr) next_->previous_ = &next_;
+  previous_ = &value->uses_;
+  value->uses_ = this;
+}
+
+void Value::ReplaceAllUses(Value* with) {
+  GT_CHECK(with != this, "%{} is replaced by itself", name_);
+  while (uses_ != nullptr) uses_->Set(with);
+}
+
+bool Node::has_uses() const {
+  for (int32_t i = 0; i < result_count_; ++i) {
+    if (results_[i].has_uses()) return true;
+  }
+  return false;
+}
+
+Value* Node::TensorArg(int32_t i) const {
+  const auto* ref = std::get_if<OperandRef>(&args_[i]);
+  return ref == nullptr ? nullptr : operand(ref->index);
+}
+
+Graph::Graph(std::string name) : name_(std::move(name)), shapes_(std::make_shared<ShapeEnv>()) {}
+
+Graph::~Graph() {
+  outputs_.clear();
+  // Users go before what they use, so that no use is unlinked from a freed value.
+  for (Node* node = last_; node != nullptr;) {
+    Node* previous = node->previous_;
+    delete node;
+    node = previous;
+  }
+}
+
+Value* Graph::AddInput(InputRole role, std::string name, TensorType type, std::string value_name) {
+  auto input = std::make_unique<Input>();
+  input->role = role;
+  input->name = std::move(name);
+  input->value.type_ = std::move(type);
+  input->value.index_ = static_cast<int32_t>(inputs_.size());
+  if (value_name.empty()) {
+    // "layers.0.attention.wq.weight" reads better than "input_3", and stays the same when inputs come and go.
+    std::string base = input->name;
+    for (char& c : base) {
+      if (!isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '.') c = '_';
+    }
+    value_name = FreshName(base.empty() ? "input" : base);
+  }
+  ClaimName(&input->value, std::move(value_name));
+  inputs_.push_back(std::move(input));
+  return &inputs_.back()->value;
+}
+
+Output* Graph::AddOutput(OutputRole role, std::string name, Value* value) {
+  auto output = std::make_unique<Output>();
+  output->role = role;
+  output->name = std::move(name);
+  output->use.index_ = static_cast<int32_t>(outputs_.size());
+  output->use.Set(value);
+  outputs_.push_back(std::move(output));
+  return outputs_.back().get();
+}
+
+void Graph::RemoveInput(int32_t index) {
+  GT_CHECK(!inputs_[index]->value.has_uses(), "input '{}' is still used", inputs_[index]->name);
+  by_name_.erase(inputs_[index]->value.name_);
+  inputs_.erase(inputs_.begin() + index);
+  for (size_t i = static_cast<size_t>(index); i < inputs_.size(); ++i) {
+    inputs_[i]->value.index_ = static_cast<int32_t>(i);
+  }
+}
+
+std::string Graph::FreshName(std::string_view base) {
+  std::string name(base);
+  int64_t& suffix = next_suffix_[name];
+  if (suffix == 0 && !by_name_.contains(name)) {
+    suffix = 1;
+    return name;
+  }
+  std::string candidate;
+  do candidate = fmt::format("{}_{}", base, ++suffix);
+  while (by_name_.contains(candidate));
+  return candidate;
+}
+
+void Graph::ClaimName(Value* value, std::string name) {
+  value->name_ = std::move(name);
+  if (!by_name_.emplace(value->name_, value).second) {
+    Fail(ErrorCode::kDuplicateValue, "two values of graph @{} are called %{}", name_, value->name_);
+  }
+}
+
+Value* Graph::FindValue(std::string_view name) const {
+  auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : found->second;
+}
+
+namespace {
+
+// "aten::_scaled_dot_product_flash_attention_for_cpu.default" names its results "_scaled_dot_product_...".
+std::string_view BaseName(const Operator& op) {
+  std::string_view name = op.name.str();
+  if (size_t colons = name.find("::"); colons != std::string_view::npos) name.remove_prefix(colons + 2);
+  return name.substr(0, name.find('.'));
+}
+
+std::vector<const TensorType*> TypesOf(std::span<Value* const> values) {
+  std::vector<const TensorType*> types;
+  types.reserve(values.size());
+  for (const Value* value : values) types.push_back(&value->type());
+  return types;
+}
+
+}  // namespace
+
+Node* Graph::Insert(NodeSpec spec, Node* before) {
+  std::vector<const TensorType*> types = TypesOf(spec.operands);
+  shapes_->SetAsker(spec.meta.module, spec.op->name);
+  RuleContext context(*spec.op, spec.args, types, *shapes_);
+  spec.op->rule(context);
+  Typed typed;
+  typed.results = std::move(context.results());
+  if (spec.op->is_view()) typed.view_offsets = std::move(context.offsets());
+  for (int i = 0; i < context.bound_symbols(); ++i) {
+    typed.bound_symbols.push_back(shapes_->AddDataSymbol(/*hint=*/2));
+  }
+  return InsertTyped(std::move(spec), std::move(typed), before);
+}
+
+Node* Graph::InsertTyped(NodeSpec spec, Typed typed, Node* before) {
+  Node* node = new Node;
+  node->op_ = spec.op;
+  node->graph_ = this;
+  node->operand_count_ = static_cast<int32_t>(spec.operands.size());
+  node->operands_ = std::make_unique<Use[]>(spec.operands.size());
+  for (int32_t i = 0; i < node->operand_count_; ++i) {
+    Use& use = node->operands_[i];
+    use.node_ = node;
+    use.index_ = i;
+    use.Set(spec.operands[static_cast<size_t>(i)]);
+  }
+  node->args_ = std::move(spec.args);
+  node->meta_ = std::move(spec.meta);
+  node->bound_symbols_ = std::move(typed.bound_symbols);
+  node->view_offsets_ = std::move(typed.view_offsets);
+  node->result_count_ = static_cast<int32_t>(typed.results.size());
+  node->results_ = std::make_unique<Value[]>(typed.results.size());
+  for (int32_t i = 0; i < node->result_count_; ++i) {
+    Value& value = node->results_[i];
+    auto at = static_cast<size_t>(i);
+    value.producer_ = node;
+    value.index_ = i;
+    value.type_ = std::move(typed.results[at]);
+    if (at < typed.result_names.size()) {
+      ClaimName(&value, std::move(typed.result_names[at]));
+    } else {
+      ClaimName(&value, FreshName(spec.name.empty() ? BaseName(*spec.op) : spec.name));
+    }
+  }
+  Link(node, before);
+  return node;
+}
+
+void Graph::Link(Node* node, Node* before) {
+  node->next_ = before;
+  node->previous_ = before == nullptr ? last_ : before->previous_;
+  (node->previous_ == nullptr ? first_ : node->previous_->next_) = node;
+  (before == nullptr ? last_ : before->previous_) = node;
+  ++node_count_;
+}
+
+void Graph::Unlink(Node* node) {
+  (node->previous_ == nullptr ? first_ : node->previous_->next_) = node->next_;
+  (node->next_ == nullptr ? last_ : node->next_->previous_) = node->previous_;
+  --node_count_;
+}
+
+void Graph::Erase(Node* node) {
+  for (int32_t i = 0; i < node->result_count_; ++i) {
+    GT_CHECK(!node->results_[i].has_uses(), "%{} is erased while used", node->results_[i].name());
+    by_name_.erase(node->results_[i].name_);
+  }
+  Unlink(node);
+  delete node;
+}
+
+void Graph::MoveBefore(Node* node, Node* before) {
+  if (node == before) return;
+  Unlink(node);
+  Link(node, before);
+}
+
+int32_t Graph::NumberNodes() {
+  int32_t number = 0;
+  for (Node* node = first_; node != nullptr; node = node->next_) node->number_ = number++;
+  return number;
+}
+
+std::unique_ptr<Graph> Graph::Clone() const {
+  auto copy = std::make_unique<Graph>(name_);
+  *copy->shapes_ = *shapes_;
+  copy->next_suffix_ = next_suffix_;
+  copy->by_name_.reserve(by_name_.size());
+  std::unordered_map<const Value*, Value*> images;
+  images.reserve(by_name_.size());
+  for (const auto& input : inputs_) {
+    images[&input->value] =
+        copy->AddInput(input->role, input->name, input->value.type(), input->value.name());
+  }
+  for (const Node* node = first_; node != nullptr; node = node->next_) {
+    NodeSpec spec;
+    spec.op = node->op_;
+    spec.args = node->args_;
+    spec.meta = node->meta_;
+    for (int32_t i = 0; i < node->operand_count_; ++i) {
+      spec.operands.push_back(images.at(node->operand(i)));
+    }
+    for (Argument& arg : spec.args) {
+      if (auto* nested = std::get_if<GraphRef>(&arg); nested != nullptr && *nested) {
+        std::unique_ptr<Graph> inner = (*nested)->Clone();
+        inner->ShareShapes(*copy);
+        *nested = std::move(inner);
+      }
+    }
+    Typed typed;
+    typed.view_offsets = node->view_offsets_;
+    typed.bound_symbols = node->bound_symbols_;
+    for (int32_t i = 0; i < node->result_count_; ++i) {
+      typed.results.push_back(node->results_[i].type());
+      typed.result_names.push_back(node->results_[i].name());
+    }
+    Node* image = copy->InsertTyped(std::move(spec), std::move(typed));
+    for (int32_t i = 0; i < node->result_count_; ++i) images[&node->results_[i]] = image->result(i);
+  }
+  for (const auto& output : outputs_) {
+    copy->AddOutput(output->role, output->name, images.at(output->value()));
+  }
+  return copy;
+}
+
+namespace {
+
+// Order matters; good mixing matters more than speed, but a node must hash in well under a microsecond.
+class Hasher {
+ public:
+  void Add(uint64_t value) {
+    state_ = (state_ ^ value) * 0x9fb21c651e98df25ull;
+    state_ ^= state_ >> 32;
+  }
+  void Add(std::string_view text) {
+    Add(text.size());
+    while (text.size() >= 8) {
+      uint64_t word;
+      std::memcpy(&word, text.data(), 8);
+      Add(word);
+      text.remove_prefix(8);
+    }
+    uint64_t word = 0;
+    std::memcpy(&word, text.data(), text.size());
+    Add(word);
+  }
+  // A name's characters, not its address: hashes are compared across processes.
+  void Add(Name name) { Add(std::string_view(name.str())); }
+  void Add(double value) {
+    uint64_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    Add(bits);
+  }
+  void Add(const Dim& dim) { Add(dim.Hash()); }
+  void Add(const Shape& shape) {
+    Add(shape.size());
+    for (const Dim& dim : shape) Add(dim);
+  }
+  void Add(Device device) {
+    Add((static_cast<uint64_t>(device.kind) << 8) | static_cast<uint8_t>(device.index));
+  }
+  void Add(const TensorType& type) {
+    Add(static_cast<uint64_t>(type.dtype));
+    Add(type.device);
+    Add(type.sizes);
+    Add(type.strides);
+  }
+  void Add(const Meta& meta) {
+    Add(meta.module);
+    Add(meta.source);
+    Add(static_cast<uint64_t>(meta.sequence));
+    Add(static_cast<uint64_t>(meta.phase) | static_cast<uint64_t>(meta.ep_role) << 8 |
+        static_cast<uint64_t>(meta.exchange) << 16 | static_cast<uint64_t>(meta.recompute) << 24);
+    Add(meta.fsdp_bucket);
+    if (meta.chunk == nullptr) return;
+    Add(static_cast<uint64_t>(static_cast<uint32_t>(meta.chunk->id)));
+    Add(meta.chunk->region);
+    Add(static_cast<uint64_t>(meta.chunk->role) | static_cast<uint64_t>(meta.chunk->producer) << 8 |
+        static_cast<uint64_t>(meta.chunk->backward) << 16 |
+        static_cast<uint64_t>(meta.chunk->proof) << 24);
+    Add(meta.chunk->original);
+  }
+  void Add(const Argument& argument) {
+    Add(argument.index());
+    std::visit(
+        [this](const auto& value) {
+          using T = std::decay_t<decltype(value)>;
+          if constexpr (std::is_same_v<T, std::monostate>) {
+          } else if constexpr (std::is_same_v<T, OperandRef>) {
+            Add(static_cast<uint64_t>(value.index));
+          } else if constexpr (std::is_same_v<T, OperandList>) {
+            Add(value.indices.size());
+            for (int32_t index : value.indices) Add(static_cast<uint64_t>(index));
+          } else if constexpr (std::is_same_v<T, std::string>) {
+            Add(std::string_view(value));
+          } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+            Add(value.size());
+            for (double element : value) Add(element);
+          } else if constexpr (std::is_same_v<T, std::vector<bool>>) {
+            Add(value.size());
+            for (bool element : value) Add(static_cast<uint64_t>(element));
+          } else if constexpr (std::is_same_v<T, GraphRef>) {
+            Add(value ? value->Hash() : 0);
+          } else if constexpr (std::is_enum_v<T> || std::is_same_v<T, bool>) {
+            Add(static_cast<uint64_t>(value));
+          } else {
+            Add(value);
+          }
+        },
+        argument);
+  }
+  uint64_t state() const { return state_; }
+
+ private:
+  uint64_t state_ = 0x2545f4914f6cdd1dull;
+};
+
+}  // namespace
+
+uint64_t Graph::Hash() const {
+  Hasher hash;
+  hash.Add(std::string_view(name_));
+  for (const Symbol& symbol : shapes_->symbols()) {
+    hash.Add(std::string_view(symbol.name));
+    hash.Add(static_cast<uint64_t>(symbol.kind));
+    hash.Add(static_cast<uint64_t>(symbol.hint));
+    hash.Add(static_cast<uint64_t>(symbol.low));
+    hash.Add(static_cast<uint64_t>(symbol.high));
+  }
+  for (const auto& [left, right] : shapes_->facts()) {
+    hash.Add(left);
+    hash.Add(right);
+  }
+  for (const Guard& guard : shapes_->guards()) {
+    hash.Add(guard.predicate.expression);
+    hash.Add(static_cast<uint64_t>(guard.predicate.kind) * 2 + guard.predicate.holds);
+    hash.Add(guard.module);
+    hash.Add(guard.op);
+  }
+  // Values are numbered in order of definition: inputs first, then results.
+  std::unordered_map<const Node*, uint64_t> first_number;
+  first_number.reserve(static_cast<size_t>(node_count_));
+  auto number_of = [&](const Value* value) {
+    uint64_t base = value->is_input() ? 0 : first_number[value->producer()];
+    return base + static_cast<uint64_t>(value->index());
+  };
+  hash.Add(inputs_.size());
+  for (const auto& input : inputs_) {
+    hash.Add(static_cast<uint64_t>(input->role));
+    hash.Add(std::string_view(input->name));
+    hash.Add(input->value.type());
+  }
+  uint64_t next = inputs_.size();
+  for (const Node* node = first_; node != nullptr; node = node->next_) {
+    first_number[node] = next;
+    next += static_cast<uint64_t>(node->result_count_);
+    hash.Add(node->op_->name);
+    for (int32_t i = 0; i < node->operand_count_; ++i) hash.Add(number_of(node->operand(i)));
+    for (const Argument& argument : node->args_) hash.Add(argument);
+    for (int32_t i = 0; i < node->result_count_; ++i) hash.Add(node->results_[i].type());
+    for (SymbolId id : node->bound_symbols_) hash.Add(static_cast<uint64_t>(id));
+    for (const Dim& offset : node->view_offsets_) hash.Add(offset);
+    hash.Add(node->meta_);
+  }
+  for (const auto& output : outputs_) {
+    hash.Add(static_cast<uint64_t>(output->role));
+    hash.Add(std::string_view(output->name));
+    hash.Add(number_of(output->value()));
+  }
+  return hash.state();
+}
+
+std::vector<TensorType> InferTypes(const Node& node) {
+  std::vector<const TensorType*> types;
+  types.reserve(static_cast<size_t>(node.operand_count()));
+  for (int32_t i = 0; i < node.operand_count(); ++i) types.push_back(&node.operand(i)->type());
+  ShapeEnv& shapes = node.graph().shapes();
+  shapes.SetAsker(node.meta().module, node.op().name);
+  RuleContext context(node.op(), node.args(), types, shapes);
+  node.op().rule(context);
+  return std::move(context.results());
+}
+
+namespace {
+
+constexpr std::array<std::string_view, 4> kInputRoles = {"param", "buffer", "input", "constant"};
+constexpr std::array<std::string_view, 5> kOutputRoles = {"loss", "gradient", "update", "saved",
+                                                          "result"};
+
+}  // namespace
+
+std::string_view Spelling(InputRole role) { return kInputRoles[static_cast<size_t>(role)]; }
+
+std::string_view Spelling(OutputRole role) { return kOutputRoles[static_cast<size_t>(role)]; }
+
+}  // namespace gt

@@ -1,0 +1,49 @@
+// The blocks that language models are made of.
+#pragma once
+
+#include "gt/nn/module.h"
+
+namespace gt::nn {
+
+// y = x W^T, without bias.
+class Linear : public Module {
+ public:
+  Linear(int64_t in_features, int64_t out_features, Init init);
+  at::Tensor forward(const at::Tensor& x);
+
+ private:
+  Parameter weight_;
+};
+
+class Embedding : public Module {
+ public:
+  Embedding(int64_t count, int64_t width, Init init);
+  at::Tensor forward(const at::Tensor& indices);
+
+ private:
+  Parameter weight_;
+};
+
+// x / rms(x) * weight, computed in float32 whatever the dtype of x.
+class RmsNorm : public Module {
+ public:
+  RmsNorm(int64_t width, double epsilon);
+  at::Tensor forward(const at::Tensor& x);
+
+ private:
+  Parameter weight_;
+  int64_t width_;
+  double epsilon_;
+};
+
+// w2(silu(w1 x) * w3 x)
+class SwiGlu : public Module {
+ public:
+  SwiGlu(int64_t width, int64_t hidden, Init in, Init out);
+  at::Tensor forward(const at::Tensor& x);
+
+ private:
+  Ref<Linear> w1_, w2_, w3_;
+};
+
+}  // namespace gt::nn

@@ -1,0 +1,132 @@
+// The base of all modules here. It is a torch::nn::Module whose children are called through Ref, so that every operation runs
+// inside the scope of the module that called it (trace/scope.h), and whose parameters know how they are initialized and how
+// they are prepared for use (cast, later gathered), so that models contain neither.
+//
+// Memory: parameters are built on the meta device, without data. Materialize() allocates; a model that is only captured or
+// sized up never does.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gt/trace/scope.h"
+
+namespace gt::nn {
+
+// How a parameter gets its first values. Drawn from a generator seeded by the run's seed and the parameter's name, so that
+// the values depend neither on the order of initialization nor on how the model is distributed.
+struct Init {
+  enum class Kind { kZeros, kOnes, kNormal, kTruncatedNormal };
+  Kind kind = Kind::kZeros;
+  double deviation = 0.0;
+  double cut = 0.0;  // truncated to [-cut, cut]
+
+  static Init Ones() { return {Kind::kOnes, 0.0, 0.0}; }
+  static Init Normal(double deviation) { return {Kind::kNormal, deviation, 0.0}; }
+  static Init TruncatedNormal(double deviation, double cut = 2.0) {
+    return {Kind::kTruncatedNormal, deviation, cut};
+  }
+};
+
+// What happens to a parameter each time it is used. Differentiable: its backward takes the gradient the other way.
+using Preparation = std::function<at::Tensor(const at::Tensor&)>;
+
+class Parameter {
+ public:
+  Parameter() = default;
+  // The tensor to compute with.
+  at::Tensor operator()() const { return prepare_ ? prepare_(tensor_) : tensor_; }
+  // The stored tensor: what the optimizer updates and checkpoints hold.
+  const at::Tensor& stored() const { return tensor_; }
+  const Init& init() const { return init_; }
+  void set_preparation(Preparation prepare) { prepare_ = std::move(prepare); }
+
+ private:
+  friend class Module;
+  at::Tensor tensor_;
+  Init init_;
+  Preparation prepare_;
+};
+
+template <typename M>
+class Ref;
+
+class Module : public torch::nn::Module {
+ public:
+  // The location is that of the deriving class's constructor: where to look when a node of this module is in question.
+  explicit Module(std::source_location where = std::source_location::current());
+
+  // Path from the root, "layers.3.attention"; set by NameModules.
+  Name fqn() const { return fqn_; }
+  // The scope to run in: this module, within the phase and region that are open.
+  Scope EnterScope() const;
+
+  // Visits this module's own parameters (not its children's).
+  void ForEachParameter(const std::function<void(const std::string&, Parameter&)>& visit);
+  // Gives parameters memory on `device`, uninitialized, and moves buffers there.
+  void AllocateOwn(at::Device device);
+  void InitializeOwn(int64_t seed);
+
+ protected:
+  // `parameter` must be a member of this module.
+  void AddParameter(const std::string& name, Parameter& parameter, at::IntArrayRef sizes, Init init,
+                    at::ScalarType dtype = at::kFloat);
+  // A tensor that is part of the state but not trained. Buffers are small, so they have their values from the start.
+  void AddBuffer(const std::string& name, at::Tensor& buffer, const at::Tensor& values);
+  template <typename M, typename... Args>
+  Ref<M> AddChild(const std::string& name, Args&&... args);
+
+ private:
+  friend void NameModules(Module& root);
+  Name fqn_;
+  Name source_;
+  std::vector<std::pair<std::string, Parameter*>> own_parameters_;
+  std::vector<at::Tensor> own_buffers_;
+};
+
+// A child module. Calling it opens its scope and runs its forward.
+template <typename M>
+class Ref {
+ public:
+  Ref() = default;
+  explicit Ref(std::shared_ptr<M> module) : module_(std::move(module)) {}
+
+  template <typename... Args>
+  auto operator()(Args&&... args) const {
+    ScopeGuard scope(module_->EnterScope());
+    return module_->forward(std::forward<Args>(args)...);
+  }
+  M* operator->() const { return module_.get(); }
+  M& operator*() const { return *module_; }
+  explicit operator bool() const { return module_ != nullptr; }
+
+ private:
+  std::shared_ptr<M> module_;
+};
+
+template <typename M, typename... Args>
+Ref<M> Module::AddChild(const std::string& name, Args&&... args) {
+  return Ref<M>(register_module(name, std::make_shared<M>(std::forward<Args>(args)...)));
+}
+
+// Gives every module below `root` its path. Call once, when the model is complete.
+void NameModules(Module& root);
+
+// All modules of ours below and including `root`, in registration order.
+std::vector<Module*> ModulesOf(Module& root);
+
+// Allocates all parameters and buffers on `device` and initializes them from `seed`.
+void Materialize(Module& root, at::Device device, int64_t seed);
+
+// Elements of all parameters; a tensor used twice counts once.
+int64_t ParameterCount(const Module& root);
+
+}  // namespace gt::nn

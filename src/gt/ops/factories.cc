@@ -1,0 +1,192 @@
+// Operators that make tensors out of sizes or out of the shape of another tensor, and the triangular masks.
+#include <cmath>
+
+#include "gt/base/error.h"
+#include "gt/ops/registry.h"
+#include "gt/ops/rules.h"
+
+namespace gt {
+namespace {
+
+using namespace rules;  // NOLINT: the vocabulary of this file
+
+// Factory options stand in every schema in the order dtype, layout, device, pin_memory; `first` is where dtype stands.
+TensorType Made(RuleContext& ctx, Shape sizes, DType fallback, int first) {
+  for (const Dim& size : sizes) {
+    if (size.is_const() ? *size.as_const() < 0 : ctx.env().Less(size, 0)) {
+      ctx.Reject(fmt::format("size {} is negative", ctx.env().Print(size)));
+    }
+  }
+  return Contiguous(ctx, ctx.OptionalDType(first).value_or(fallback),
+                    ctx.OptionalDevice(first + 2).value_or(Device{}), std::move(sizes));
+}
+
+// zeros, ones, empty
+void SizesRule(RuleContext& ctx) { ctx.Return(Made(ctx, ctx.Ints(0), kDefaultFloat, 1)); }
+void FullRule(RuleContext& ctx) { ctx.Return(Made(ctx, ctx.Ints(0), NumberType(ctx.arg(1)), 2)); }
+void ScalarTensorRule(RuleContext& ctx) { ctx.Return(Made(ctx, {}, kDefaultFloat, 1)); }
+void EyeRule(RuleContext& ctx) { ctx.Return(Made(ctx, {ctx.Int(0), ctx.Int(0)}, kDefaultFloat, 1)); }
+void EyeRectangleRule(RuleContext& ctx) {
+  ctx.Return(Made(ctx, {ctx.Int(0), ctx.Int(1)}, kDefaultFloat, 2));
+}
+void LinspaceRule(RuleContext& ctx) { ctx.Return(Made(ctx, {ctx.Int(2)}, kDefaultFloat, 3)); }
+
+void EmptyStridedRule(RuleContext& ctx) {
+  TensorType made = Made(ctx, ctx.Ints(0), kDefaultFloat, 2);
+  if (ctx.Ints(1).size() != made.sizes.size()) ctx.Reject("size and stride differ in length");
+  made.strides = ctx.Ints(1);
+  ctx.Return(std::move(made));
+}
+
+// physical_layout lists the dimensions from outermost to innermost.
+void EmptyPermutedRule(RuleContext& ctx) {
+  TensorType made = Made(ctx, ctx.Ints(0), kDefaultFloat, 2);
+  std::vector<int64_t> order = ctx.ConstInts(1);
+  if (order.size() != made.sizes.size()) ctx.Reject("physical_layout must list every dimension");
+  uint64_t seen = 0;
+  Shape physical;
+  for (int64_t dim : order) {
+    if (dim < 0 || dim >= made.rank() || (seen >> dim & 1)) {
+      ctx.Reject("physical_layout must list every dimension once");
+    }
+    seen |= 1ull << dim;
+    physical.push_back(made.sizes[static_cast<size_t>(dim)]);
+  }
+  Shape strides = ContiguousStrides(physical, ctx.env());
+  for (size_t i = 0; i < order.size(); ++i) made.strides[static_cast<size_t>(order[i])] = strides[i];
+  ctx.Return(std::move(made));
+}
+
+// ---- arange -----------------------------------------------------------------------------------------------------------
+
+double NumberOf(RuleContext& ctx, const Argument& number) {
+  if (const double* value = std::get_if<double>(&number)) return *value;
+  if (const Dim* value = std::get_if<Dim>(&number); value && value->is_const()) {
+    return static_cast<double>(*value->as_const());
+  }
+  ctx.Reject("a symbolic size and a floating-point number do not go together here");
+}
+
+// The number of steps is exact for integers, symbolic or not. As soon as one of the three is a floating-point number the
+// count is computed in double precision, as libtorch does on every device.
+void Arange(RuleContext& ctx, const Argument& start, const Argument& end, const Argument& step, int options) {
+  const Dim* first = std::get_if<Dim>(&start);
+  const Dim* last = std::get_if<Dim>(&end);
+  const Dim* by = std::get_if<Dim>(&step);
+  if (first && last && by) {
+    std::optional<int64_t> stride = by->as_const();
+    if (!stride) ctx.Reject("the step must be a plain number");
+    if (*stride == 0) ctx.Reject("the step must not be zero");
+    Dim span = *stride > 0 ? *last - *first : *first - *last;
+    if (span.is_const() ? *span.as_const() < 0 : ctx.env().Less(span, 0)) {
+      ctx.Reject("the end lies before the start");
+    }
+    ctx.Return(Made(ctx, {CeilDiv(span, Dim(std::abs(*stride)))}, DType::kInt64, options));
+    return;
+  }
+  double x = NumberOf(ctx, start), y = NumberOf(ctx, end), z = NumberOf(ctx, step);
+  if (z == 0) ctx.Reject("the step must not be zero");
+  if (!std::isfinite(x) || !std::isfinite(y)) ctx.Reject("start and end must be finite");
+  if (z > 0 ? y < x : y > x) ctx.Reject("the end lies before the start");
+  // The dtype decides in what precision libtorch reads the three numbers.
+  DType dtype = ctx.OptionalDType(options).value_or(kDefaultFloat);
+  Dim count;
+  if (dtype == DType::kInt64) {
+    auto a = static_cast<int64_t>(x), b = static_cast<int64_t>(y), c = static_cast<int64_t>(z);
+    if (c == 0) ctx.Reject("the step must not be zero");
+    count = c > 0 ? CeilDiv(Dim(b - a), Dim(c)) : CeilDiv(Dim(a - b), Dim(-c));
+  } else {
+    double steps = std::ceil((y - x) / z);
+    if (steps > 9.2e18) ctx.Reject("the number of steps does not fit into 64 bits");
+    count = static_cast<int64_t>(steps);
+  }
+  ctx.Return(Made(ctx, {count}, dtype, options));
+}
+
+void ArangeRule(RuleContext& ctx) { Arange(ctx, Dim(0), ctx.arg(0), Dim(1), 1); }
+void ArangeStartRule(RuleContext& ctx) { Arange(ctx, ctx.arg(0), ctx.arg(1), Dim(1), 2); }
+void ArangeStepRule(RuleContext& ctx) { Arange(ctx, ctx.arg(0), ctx.arg(1), ctx.arg(2), 3); }
+
+// ---- shaped like another tensor -----------------------------------------------------------------------------------------
+
+// Options, then memory_format, with dtype at `first`.
+template <int first>
+void LikeRule(RuleContext& ctx) {
+  const TensorType& self = ctx.Tensor(0);
+  ctx.Return({ctx.OptionalDType(first).value_or(self.dtype),
+              ctx.OptionalDevice(first + 2).value_or(self.device), self.sizes,
+              StridesInFormat(ctx.env(), self, ctx.OptionalMemoryFormat(first + 4),
+                              MemoryFormat::kPreserve)});
+}
+
+// new_zeros and so on: sizes of their own, dtype and device of self.
+template <int first>
+void NewRule(RuleContext& ctx) {
+  const TensorType& self = ctx.Tensor(0);
+  TensorType made = Made(ctx, ctx.Ints(1), self.dtype, first);
+  made.device = ctx.OptionalDevice(first + 2).value_or(self.device);
+  ctx.Return(std::move(made));
+}
+
+void NewEmptyStridedRule(RuleContext& ctx) {
+  const TensorType& self = ctx.Tensor(0);
+  TensorType made = Made(ctx, ctx.Ints(1), self.dtype, 3);
+  if (ctx.Ints(2).size() != made.sizes.size()) ctx.Reject("size and stride differ in length");
+  made.device = ctx.OptionalDevice(5).value_or(self.device);
+  made.strides = ctx.Ints(2);
+  ctx.Return(std::move(made));
+}
+
+void TriangleRule(RuleContext& ctx) {
+  const TensorType& self = ctx.Tensor(0);
+  if (self.rank() < 2) ctx.Reject("needs a matrix");
+  ctx.Return(Contiguous(ctx, self.dtype, self.device, self.sizes));
+}
+
+// The functional form of lift_fresh, which libtorch generates, makes a row-major copy.
+void LiftCopyRule(RuleContext& ctx) {
+  const TensorType& self = ctx.Tensor(0);
+  ctx.Return(Contiguous(ctx, self.dtype, self.device, self.sizes));
+}
+
+Dim NoFlops(const CostContext&) { return 0; }
+
+}  // namespace
+
+#define GT_OPTIONS "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"
+void RegisterFactories(OperatorTable& t) {
+  auto add = [&t](std::string_view schema, ShapeRule rule) { t.Add(schema, rule).flops = NoFlops; };
+  add("aten::zeros(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", SizesRule);
+  add("aten::ones(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", SizesRule);
+  add("aten::empty.memory_format(SymInt[] size, *, " GT_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor", SizesRule);
+  add("aten::full(SymInt[] size, Scalar fill_value, *, " GT_OPTIONS ") -> Tensor", FullRule);
+  add("aten::empty_strided(SymInt[] size, SymInt[] stride, *, " GT_OPTIONS ") -> Tensor", EmptyStridedRule);
+  add("aten::empty_permuted(SymInt[] size, int[] physical_layout, *, " GT_OPTIONS ") -> Tensor", EmptyPermutedRule);
+  add("aten::scalar_tensor(Scalar s, *, " GT_OPTIONS ") -> Tensor", ScalarTensorRule);
+  add("aten::arange(Scalar end, *, " GT_OPTIONS ") -> Tensor", ArangeRule);
+  add("aten::arange.start(Scalar start, Scalar end, *, " GT_OPTIONS ") -> Tensor", ArangeStartRule);
+  add("aten::arange.start_step(Scalar start, Scalar end, Scalar step=1, *, " GT_OPTIONS ") -> Tensor", ArangeStepRule);
+  add("aten::linspace(Scalar start, Scalar end, int steps, *, " GT_OPTIONS ") -> Tensor", LinspaceRule);
+  add("aten::eye(SymInt n, *, " GT_OPTIONS ") -> Tensor", EyeRule);
+  add("aten::eye.m(SymInt n, SymInt m, *, " GT_OPTIONS ") -> Tensor", EyeRectangleRule);
+
+  add("aten::zeros_like(Tensor self, *, " GT_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor", LikeRule<1>);
+  add("aten::ones_like(Tensor self, *, " GT_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor", LikeRule<1>);
+  add("aten::empty_like(Tensor self, *, " GT_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor", LikeRule<1>);
+  add("aten::full_like(Tensor self, Scalar fill_value, *, " GT_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor",
+      LikeRule<2>);
+
+  add("aten::new_zeros(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor", NewRule<2>);
+  add("aten::new_ones(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor", NewRule<2>);
+  add("aten::new_empty(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor", NewRule<2>);
+  add("aten::new_full(Tensor self, SymInt[] size, Scalar fill_value, *, " GT_OPTIONS ") -> Tensor", NewRule<3>);
+  add("aten::new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, " GT_OPTIONS ") -> Tensor",
+      NewEmptyStridedRule);
+
+  add("aten::tril(Tensor self, SymInt diagonal=0) -> Tensor", TriangleRule);
+  add("aten::triu(Tensor self, SymInt diagonal=0) -> Tensor", TriangleRule);
+  add("aten::lift_fresh_copy(Tensor self) -> Tensor", LiftCopyRule);
+}
+#undef GT_OPTIONS
+
+}  // namespace gt

@@ -1,0 +1,283 @@
+// Operators that combine elements along dimensions: sums, extrema, norms, scans, softmax, sorting. libtorch lays their
+// results out row-major whatever the input looks like, except where noted.
+#include "gt/base/error.h"
+#include "gt/ops/registry.h"
+#include "gt/ops/rules.h"
+
+namespace gt {
+namespace {
+
+using namespace rules;  // NOLINT: the vocabulary of this file
+
+// Integers and bool are summed in 64 bits.
+DType SumType(DType dtype) { return IsIntegralOrBool(dtype) ? DType::kInt64 : dtype; }
+
+void RequireFloating(RuleContext& ctx, DType dtype) {
+  if (IsIntegralOrBool(dtype)) ctx.Reject("needs a floating-point or complex tensor");
+}
+
+// Reductions without a neutral element need something to reduce over.
+void RequireElements(RuleContext& ctx, const TensorType& self, uint64_t mask) {
+  for (size_t i = 0; i < self.sizes.size(); ++i) {
+    if ((mask >> i & 1) && ctx.env().IsEmptySize(self.sizes[i])) {
+      ctx.Reject(fmt::format("dimension {} has no elements to reduce", i));
+    }
+  }
+}
+
+// A list of dimensions that may be missing or empty, both meaning all.
+uint64_t OptionalDims(RuleContext& ctx, int arg) {
+  static const Shape kAll;
+  const Shape* dims = ctx.OptionalInts(arg);
+  return DimMask(ctx, dims ? *dims : kAll, ctx.Tensor(0).rank(), /*empty_is_all=*/true);
+}
+
+uint64_t AllDims(const RuleContext& ctx) {
+  return DimMask(ctx, {}, ctx.Tensor(0).rank(), /*empty_is_all=*/true);
+}
+
+uint64_t OneDim(RuleContext& ctx, int arg) {
+  return 1ull << NormalizeDim(ctx, ctx.ConstInt(arg), ctx.Tensor(0).rank());
+}
+
+void ReturnReduced(RuleContext& ctx, DType dtype, uint64_t mask, bool keepdim) {
+  const TensorType& self = ctx.Tensor(0);
+  ctx.Return(Contiguous(ctx, dtype, self.device, ReducedSizes(self.sizes, mask, keepdim)));
+}
+
+// ---- sums and means ---------------------------------------------------------------------------------------------------
+
+void SumAllRule(RuleContext& ctx) {
+  DType dtype = ctx.OptionalDType(1).value_or(SumType(ctx.Tensor(0).dtype));
+  ReturnReduced(ctx, dtype, AllDims(ctx), false);
+}
+// (self, dim, keepdim, dtype)
+void SumRule(RuleContext& ctx) {
+  DType dtype = ctx.OptionalDType(3).value_or(SumType(ctx.Tensor(0).dtype));
+  ReturnReduced(ctx, dtype, OptionalDims(ctx, 1), ctx.Bool(2));
+}
+void MeanAllRule(RuleContext& ctx) {
+  DType dtype = ctx.OptionalDType(1).value_or(ctx.Tensor(0).dtype);
+  RequireFloating(ctx, dtype);
+  ReturnReduced(ctx, dtype, AllDims(ctx), false);
+}
+void MeanRule(RuleContext& ctx) {
+  DType dtype = ctx.OptionalDType(3).value_or(ctx.Tensor(0).dtype);
+  RequireFloating(ctx, dtype);
+  ReturnReduced(ctx, dtype, OptionalDims(ctx, 1), ctx.Bool(2));
+}
+void ProdDimRule(RuleContext& ctx) {
+  DType dtype = ctx.OptionalDType(3).value_or(SumType(ctx.Tensor(0).dtype));
+  ReturnReduced(ctx, dtype, OneDim(ctx, 1), ctx.Bool(2));
+}
+void CountNonzeroAllRule(RuleContext& ctx) {
+  uint64_t mask = ctx.IsNone(1) ? AllDims(ctx) : OneDim(ctx, 1);
+  ReturnReduced(ctx, DType::kInt64, mask, false);
+}
+void CountNonzeroRule(RuleContext& ctx) {
+  ReturnReduced(ctx, DType::kInt64, OptionalDims(ctx, 1), false);
+}
+
+// ---- extrema --------------------------------------------------------------------------------------------------------------
+
+void ExtremumAllRule(RuleContext& ctx) {
+  RequireElements(ctx, ctx.Tensor(0), AllDims(ctx));
+  ReturnReduced(ctx, ctx.Tensor(0).dtype, AllDims(ctx), false);
+}
+// amax, amin
+void ExtremumRule(RuleContext& ctx) {
+  uint64_t mask = OptionalDims(ctx, 1);
+  RequireElements(ctx, ctx.Tensor(0), mask);
+  ReturnReduced(ctx, ctx.Tensor(0).dtype, mask, ctx.Bool(2));
+}
+// max.dim, min.dim: values and where they stand.
+void ExtremumWithIndexRule(RuleContext& ctx) {
+  uint64_t mask = OneDim(ctx, 1);
+  RequireElements(ctx, ctx.Tensor(0), mask);
+  ReturnReduced(ctx, ctx.Tensor(0).dtype, mask, ctx.Bool(2));
+  ReturnReduced(ctx, DType::kInt64, mask, ctx.Bool(2));
+}
+void ArgExtremumRule(RuleContext& ctx) {
+  uint64_t mask = ctx.IsNone(1) ? AllDims(ctx) : OneDim(ctx, 1);
+  RequireElements(ctx, ctx.Tensor(0), mask);
+  ReturnReduced(ctx, DType::kInt64, mask, ctx.Bool(2));
+}
+
+// any and all keep uint8 for the sake of old programs; everything else becomes bool.
+DType TruthType(DType dtype) { return dtype == DType::kUInt8 ? dtype : DType::kBool; }
+void TruthAllRule(RuleContext& ctx) {
+  ReturnReduced(ctx, TruthType(ctx.Tensor(0).dtype), AllDims(ctx), false);
+}
+void TruthDimRule(RuleContext& ctx) {
+  ReturnReduced(ctx, TruthType(ctx.Tensor(0).dtype), OneDim(ctx, 1), ctx.Bool(2));
+}
+void TruthDimsRule(RuleContext& ctx) {
+  // Here an empty list means no dimension at all, and only a missing one means all of them.
+  const Shape* dims = ctx.OptionalInts(1);
+  uint64_t mask = dims ? DimMask(ctx, *dims, ctx.Tensor(0).rank(), /*empty_is_all=*/false) : AllDims(ctx);
+  ReturnReduced(ctx, TruthType(ctx.Tensor(0).dtype), mask, ctx.Bool(2));
+}
+
+// ---- statistics and norms ---------------------------------------------------------------------------------------------------
+
+void LogSumExpRule(RuleContext& ctx) {
+  ReturnReduced(ctx, FloatFor(ctx.Tensor(0).dtype), OptionalDims(ctx, 1), ctx.Bool(2));
+}
+// (self, dim, correction, keepdim)
+void VarRule(RuleContext& ctx) {
+  RequireFloating(ctx, ctx.Tensor(0).dtype);
+  ReturnReduced(ctx, RealOf(ctx.Tensor(0).dtype), OptionalDims(ctx, 1), ctx.Bool(3));
+}
+void VarMeanRule(RuleContext& ctx) {
+  VarRule(ctx);
+  ReturnReduced(ctx, ctx.Tensor(0).dtype, OptionalDims(ctx, 1), ctx.Bool(3));
+}
+// (self, ord, dim, keepdim, dtype)
+void VectorNormRule(RuleContext& ctx) {
+  RequireFloating(ctx, ctx.Tensor(0).dtype);
+  DType dtype = RealOf(ctx.OptionalDType(4).value_or(ctx.Tensor(0).dtype));
+  ReturnReduced(ctx, dtype, OptionalDims(ctx, 2), ctx.Bool(3));
+}
+// (self, p, dim, keepdim [, dtype])
+void NormRule(RuleContext& ctx) {
+  DType dtype = ctx.op().schema.args.size() > 4 ? ctx.OptionalDType(4).value() : ctx.Tensor(0).dtype;
+  RequireFloating(ctx, dtype);
+  ReturnReduced(ctx, RealOf(dtype), OptionalDims(ctx, 2), ctx.Bool(3));
+}
+void NormAllRule(RuleContext& ctx) {
+  RequireFloating(ctx, ctx.Tensor(0).dtype);
+  ReturnReduced(ctx, RealOf(ctx.Tensor(0).dtype), AllDims(ctx), false);
+}
+
+// ---- scans, softmax, sorting ----------------------------------------------------------------------------------------------------
+
+// cumsum, cumprod: (self, dim, dtype)
+void ScanRule(RuleContext& ctx) {
+  const TensorType& self = ctx.Tensor(0);
+  NormalizeDim(ctx, ctx.ConstInt(1), self.rank());
+  DType dtype = ctx.OptionalDType(2).value_or(SumType(self.dtype));
+  ctx.Return(Contiguous(ctx, dtype, self.device, self.sizes));
+}
+
+// (self, dim, half_to_float)
+void SoftmaxRule(RuleContext& ctx) {
+  const TensorType& self = ctx.Tensor(0);
+  NormalizeDim(ctx, ctx.ConstInt(1), self.rank());
+  bool widen = ctx.Bool(2);
+  if (widen && self.device.kind == DeviceKind::kCpu) {
+    ctx.Reject("conversion from half to float is a CUDA option");
+  }
+  ctx.Return(Contiguous(ctx, widen ? DType::kFloat32 : self.dtype, self.device, self.sizes));
+}
+
+// (grad_output, output, dim, input_dtype)
+void SoftmaxBackwardRule(RuleContext& ctx) {
+  const TensorType& grad = ctx.Tensor(0);
+  const TensorType& output = ctx.Tensor(1);
+  NormalizeDim(ctx, ctx.ConstInt(2), grad.rank());
+  if (grad.rank() != output.rank()) ctx.Reject("grad_output and output differ in rank");
+  for (size_t i = 0; i < grad.sizes.size(); ++i) {
+    RequireEqual(ctx, grad.sizes[i], output.sizes[i], "grad_output and output differ in size");
+  }
+  ctx.Return(Contiguous(ctx, ctx.OptionalDType(3).value(), grad.device, grad.sizes));
+}
+
+// (self, k, dim, largest, sorted)
+void TopkRule(RuleContext& ctx) {
+  const TensorType& self = ctx.Tensor(0);
+  int64_t dim = NormalizeDim(ctx, ctx.ConstInt(2), self.rank());
+  Dim k = ctx.Int(1);
+  Dim available = self.rank() > 0 ? self.sizes[static_cast<size_t>(dim)] : Dim(1);
+  if (ctx.env().Less(k, 0) || ctx.env().Less(available, k)) {
+    ctx.Reject(fmt::format("k = {} is out of range for a dimension of size {}", ctx.env().Print(k),
+                           ctx.env().Print(available)));
+  }
+  Shape sizes = self.sizes;
+  if (self.rank() > 0) sizes[static_cast<size_t>(dim)] = k;
+  ctx.Return(Contiguous(ctx, self.dtype, self.device, sizes));
+  ctx.Return(Contiguous(ctx, DType::kInt64, self.device, std::move(sizes)));
+}
+
+template <int dim_arg>
+void SortRule(RuleContext& ctx) {
+  const TensorType& self = ctx.Tensor(0);
+  NormalizeDim(ctx, ctx.ConstInt(dim_arg), self.rank());
+  Shape strides = PreservedStrides(ctx.env(), self);
+  ctx.Return({self.dtype, self.device, self.sizes, strides});
+  ctx.Return({DType::kInt64, self.device, self.sizes, std::move(strides)});
+}
+
+// ---- cost -------------------------------------------------------------------------------------------------------------------------
+
+template <int per_element>
+Dim FlopsPerInput(const CostContext& cost) {
+  return cost.Tensor(0).numel() * Dim(per_element);
+}
+
+}  // namespace
+
+void RegisterReductions(OperatorTable& t) {
+  auto add = [&t](std::string_view schema, ShapeRule rule, FlopsRule flops = FlopsPerInput<1>) {
+    t.Add(schema, rule).flops = flops;
+  };
+  add("aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor", SumAllRule);
+  add("aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", SumRule);
+  add("aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", SumRule);
+  add("aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor", MeanAllRule);
+  add("aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", MeanRule);
+  add("aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor", SumAllRule);
+  add("aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", ProdDimRule);
+  add("aten::count_nonzero(Tensor self, int? dim=None) -> Tensor", CountNonzeroAllRule);
+  add("aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor", CountNonzeroRule);
+
+  add("aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor", ExtremumRule);
+  add("aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor", ExtremumRule);
+  add("aten::max(Tensor self) -> Tensor", ExtremumAllRule);
+  add("aten::min(Tensor self) -> Tensor", ExtremumAllRule);
+  add("aten::max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)", ExtremumWithIndexRule);
+  add("aten::min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)", ExtremumWithIndexRule);
+  add("aten::argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor", ArgExtremumRule);
+  add("aten::argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor", ArgExtremumRule);
+  add("aten::any(Tensor self) -> Tensor", TruthAllRule);
+  add("aten::any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor", TruthDimRule);
+  add("aten::any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor", TruthDimsRule);
+  add("aten::all(Tensor self) -> Tensor", TruthAllRule);
+  add("aten::all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor", TruthDimRule);
+  add("aten::all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor", TruthDimsRule);
+
+  add("aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", LogSumExpRule, FlopsPerInput<4>);
+  add("aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor",
+      VarRule, FlopsPerInput<4>);
+  add("aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor",
+      VarRule, FlopsPerInput<4>);
+  add("aten::var_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> "
+      "(Tensor, Tensor)",
+      VarMeanRule, FlopsPerInput<4>);
+  add("aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? "
+      "dtype=None) -> Tensor",
+      VectorNormRule, FlopsPerInput<2>);
+  add("aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor", NormAllRule, FlopsPerInput<2>);
+  add("aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor", NormRule,
+      FlopsPerInput<2>);
+  add("aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor",
+      NormRule, FlopsPerInput<2>);
+
+  add("aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", ScanRule);
+  add("aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", ScanRule);
+  // Softmax: maximum, subtraction, exponential, sum, division. Its gradient: product, sum, product, subtraction.
+  add("aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor", SoftmaxRule, FlopsPerInput<5>);
+  add("aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor", SoftmaxRule, FlopsPerInput<5>);
+  add("aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor",
+      SoftmaxBackwardRule, FlopsPerInput<4>);
+  add("aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor",
+      SoftmaxBackwardRule, FlopsPerInput<4>);
+  add("aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor "
+      "indices)",
+      TopkRule);
+  add("aten::sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)", SortRule<1>);
+  add("aten::sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> (Tensor values, Tensor "
+      "indices)",
+      SortRule<2>);
+}
+
+}  // namespace gt

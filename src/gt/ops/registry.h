@@ -1,0 +1,36 @@
+// The table of operators. Each file of this folder registers one family; registry.cc lists the families.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "gt/ir/operator.h"
+
+namespace gt {
+
+class OperatorTable {
+ public:
+  // Adds an operator and returns it so that facts can be set: table.Add("aten::mm(...) -> Tensor", MmRule).flops = ...
+  Operator& Add(std::string_view schema, ShapeRule rule);
+  std::vector<std::unique_ptr<Operator>> Take() { return std::move(operators_); }
+
+ private:
+  std::vector<std::unique_ptr<Operator>> operators_;
+};
+
+// One per file of this folder.
+void RegisterElementwise(OperatorTable& table);
+void RegisterReductions(OperatorTable& table);
+void RegisterFactories(OperatorTable& table);
+void RegisterRandom(OperatorTable& table);
+void RegisterViews(OperatorTable& table);
+void RegisterIndexing(OperatorTable& table);
+void RegisterMatmul(OperatorTable& table);
+void RegisterNormalization(OperatorTable& table);
+void RegisterLoss(OperatorTable& table);
+void RegisterAttention(OperatorTable& table);
+void RegisterCollectives(OperatorTable& table);
+void RegisterDataReads(OperatorTable& table);
+
+}  // namespace gt

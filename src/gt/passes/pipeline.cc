@@ -1,0 +1,20 @@
+#include "gt/passes/pipeline.h"
+
+#include "gt/passes/canonicalize.h"
+#include "gt/passes/common_subexpression_elimination.h"
+#include "gt/passes/dead_code_elimination.h"
+
+namespace gt {
+
+PassList DefaultPipeline(const PipelineOptions& options) {
+  PassList passes;
+  passes.push_back(std::make_unique<DeadCodeElimination>());
+  passes.push_back(std::make_unique<Canonicalize>());
+  if (options.share_subexpressions) {
+    passes.push_back(std::make_unique<CommonSubexpressionElimination>());
+  }
+  passes.push_back(std::make_unique<DeadCodeElimination>());
+  return passes;
+}
+
+}  // namespace gt

@@ -1,0 +1,84 @@
+// Listens to libtorch and writes down every operator that runs below autograd as a node of a graph.
+//
+// While a Recorder is active on a thread, three dispatch keys are switched on for that thread:
+//   TESTING_ONLY_GenericMode  above autograd: tensors of the model (parameters, buffers) are replaced by the traced tensors
+//                             that stand for them, so any module is captured as it is, without touching its members;
+//   Functionalize             libtorch's own removal of mutation and tracking of views;
+//   Fake                      below everything: our fallback, which records the operator and answers with traced tensors.
+// The recorder knows no model and no pass. It learns where it is from the scopes that modules open (trace/scope.h).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "gt/ir/graph.h"
+#include "gt/trace/scope.h"
+
+namespace gt {
+
+class Recorder {
+ public:
+  // `device` is where the step will run; tensors on the meta device (a model without weights) count as being there.
+  Recorder(Graph& graph, Device device);
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  // The recorder of this thread, or null when nothing is being captured.
+  static Recorder* Active();
+
+  Graph& graph() { return graph_; }
+  Device device() const { return device_; }
+
+  // A tensor for the program to compute with, standing for a graph input.
+  at::Tensor MakeInput(InputRole role, std::string name, TensorType type);
+  // From now on `traced` is used wherever the program uses `real`.
+  void Substitute(const at::Tensor& real, const at::Tensor& traced);
+  // The value a tensor of the program stands for now, all pending mutations applied.
+  Value* ValueOf(const at::Tensor& tensor);
+
+  // Between these two, nodes are backward nodes.
+  void BeginBackward(const at::Tensor& loss);
+  void EndBackward();
+
+  // Nodes of the backward that no autograd function claimed: sums of gradients that reach a parameter from several places.
+  const std::unordered_set<Node*>& unclaimed() const { return unclaimed_; }
+
+  // Real tensors that the program used without registering them anywhere; constant inputs of the graph, in order.
+  const std::vector<at::Tensor>& constants() const { return constants_; }
+
+  // Called by the fallbacks; not for other code.
+  void Intercept(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void Record(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void EnterBackwardNode(uint64_t sequence, const torch::autograd::variable_list& gradients);
+
+ private:
+  Argument ToArgument(const ArgSpec& spec, const c10::IValue& value, Graph::NodeSpec& node);
+  Argument TensorArgument(const at::Tensor& tensor, Graph::NodeSpec& node);
+  void AddOperand(Value* value, Graph::NodeSpec& node);
+  bool AnswerDirectly(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  Meta CurrentMeta();
+  Scope ScopeOfSequence(uint64_t sequence) const;
+  void ReplaceKnown(c10::IValue& value);
+
+  Graph& graph_;
+  Device device_;
+  ScopeTimeline timeline_;
+  bool backward_ = false;
+  uint64_t next_unclaimed_sequence_;
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> substitutes_;
+  std::unordered_map<const c10::TensorImpl*, Value*> constant_values_;
+  std::vector<at::Tensor> substituted_;  // keeps the keys of substitutes_ alive
+  std::vector<at::Tensor> constants_;
+  std::unordered_set<Node*> unclaimed_;
+  std::vector<const TensorType*> operand_types_;  // reused between nodes
+};
+
+}  // namespace gt

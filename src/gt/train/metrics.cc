@@ -1,0 +1,70 @@
+#include "gt/train/metrics.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "gt/base/error.h"
+
+namespace gt {
+
+MetricsFile::MetricsFile(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  path_ = (std::filesystem::path(folder) / "metrics.jsonl").string();
+  if (!error) file_.open(path_, std::ios::trunc);
+  if (error || !file_) {
+    Fail(ErrorCode::kCannotWrite, "cannot write '{}'{}; choose another folder with --dump_folder", path_,
+         error ? ": " + error.message() : "");
+  }
+}
+
+void MetricsFile::Write(const StepMetrics& m) {
+  file_ << fmt::format(
+      "{{\"step\": {}, \"loss\": {:.17g}, \"grad_norm\": {:.17g}, \"lr\": {:.17g}, \"tokens\": {}, "
+      "\"tokens_per_second\": {:.17g}, \"mfu\": {}, \"memory\": {}}}\n",
+      m.step, m.loss, m.grad_norm, m.learning_rate, m.tokens, m.tokens_per_second,
+      m.mfu < 0 ? std::string("null") : fmt::format("{:.17g}", m.mfu), m.memory_bytes);
+  file_.flush();
+  if (!file_) {
+    Fail(ErrorCode::kCannotWrite, "writing '{}' failed; is the disk full? Steps up to {} are in the file",
+         path_, m.step - 1);
+  }
+}
+
+std::string FormatBytes(int64_t bytes) {
+  double value = static_cast<double>(bytes);
+  for (const char* unit : {"B", "KiB", "MiB"}) {
+    if (value < 1024) return fmt::format("{:.{}f} {}", value, value < 10 && unit[0] != 'B' ? 1 : 0, unit);
+    value /= 1024;
+  }
+  return fmt::format("{:.2f} GiB", value);
+}
+
+std::string FormatCount(double count) {
+  std::string digits = fmt::format("{:.0f}", count);
+  size_t first = digits[0] == '-' ? 1 : 0;
+  for (size_t i = digits.size(); i > first + 3; i -= 3) digits.insert(i - 3, ",");
+  return digits;
+}
+
+std::string FormatDuration(double seconds) {
+  auto whole = static_cast<int64_t>(std::llround(std::max(seconds, 0.0)));
+  if (whole >= 3600) {
+    return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+  }
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+std::string ProgressLine(const StepMetrics& m, int64_t total_steps, double eta_seconds) {
+  size_t width = std::to_string(total_steps).size();
+  std::string line =
+      fmt::format("step {:>{}}/{}  loss {:<8.5f} grad {:<8.4f} lr {:.2e}  {:>7} tok/s", m.step, width,
+                  total_steps, m.loss, m.grad_norm, m.learning_rate, FormatCount(m.tokens_per_second));
+  if (m.mfu >= 0) line += fmt::format("  mfu {:.1f}%", m.mfu);
+  line += fmt::format("  {}  eta {}", FormatBytes(m.memory_bytes), FormatDuration(eta_seconds));
+  return line;
+}
+
+}  // namespace gt

@@ -1,0 +1,43 @@
+// What a run reports: a line per step for people, an object per step in metrics.jsonl for programs. Numbers in the file have
+// 17 significant digits, so that two runs can be compared bit by bit.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+namespace gt {
+
+struct StepMetrics {
+  int64_t step = 0;  // 1 for the first
+  double loss = 0;
+  double grad_norm = 0;
+  double learning_rate = 0;
+  int64_t tokens = 0;  // seen so far
+  double seconds = 0;  // of this step
+  double tokens_per_second = 0;
+  double mfu = -1;  // percent of the device's peak; negative: unknown
+  int64_t memory_bytes = 0;
+};
+
+class MetricsFile {
+ public:
+  // Creates the folder and an empty metrics.jsonl in it; throws when that is not possible, before any work is done.
+  explicit MetricsFile(const std::string& folder);
+  // Written through to the system at once: a run that dies keeps every finished step.
+  void Write(const StepMetrics& metrics);
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::ofstream file_;
+};
+
+// "step  12/50  loss 2.4581  grad 0.5312  lr 7.20e-04  12,345 tok/s  1.2 GiB  eta 0:32"
+std::string ProgressLine(const StepMetrics& metrics, int64_t total_steps, double eta_seconds);
+
+std::string FormatBytes(int64_t bytes);     // "1.2 GiB"
+std::string FormatCount(double count);      // "12,345"
+std::string FormatDuration(double seconds); // "0:32", "1:02:03"
+
+}  // namespace gt

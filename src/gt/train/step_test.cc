@@ -1,0 +1,176 @@
+// The heart of the foundation: a captured step gives the bits of the eager one, however the graph was treated in between.
+#include "gt/train/step.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "gt/exec/device.h"
+#include "gt/exec/reference.h"
+#include "gt/ir/text.h"
+#include "gt/ir/verifier.h"
+#include "gt/passes/pipeline.h"
+#include "gt/passes/registry.h"
+#include "gt/train/optimizer.h"
+
+namespace gt {
+namespace {
+
+Config TinyConfig() {
+  Config config;
+  config.model.flavor = "tiny";
+  config.training.local_batch_size = 8;
+  config.training.seq_len = 16;
+  return config;
+}
+
+std::shared_ptr<LanguageModel> TinyModel(const Config& config, bool bf16_compute = false) {
+  auto model = BuildModel(config.model.name, config.model.flavor, config.training.seq_len);
+  nn::Materialize(*model, at::kCPU, config.training.seed);
+  if (bf16_compute) CastParametersForCompute(*model, at::kBFloat16);
+  return model;
+}
+
+Batch RandomBatch(int64_t batch_size, int64_t length, int64_t seed) {
+  at::manual_seed(static_cast<uint64_t>(seed));
+  Batch batch;
+  batch.tokens = at::randint(256, {batch_size, length}, at::kLong);
+  batch.labels = at::randint(256, {batch_size, length}, at::kLong);
+  batch.valid_tokens = batch_size * length;
+  return batch;
+}
+
+bool SameBits(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
+  at::Tensor x = a.contiguous(), y = b.contiguous();
+  return std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
+
+void ExpectSameBits(const StepResult& expected, const StepResult& actual, LanguageModel& model) {
+  EXPECT_TRUE(SameBits(expected.loss, actual.loss))
+      << expected.loss.item<double>() << " against " << actual.loss.item<double>();
+  ASSERT_EQ(expected.gradients.size(), actual.gradients.size());
+  auto names = model.named_parameters().keys();
+  for (size_t i = 0; i < names.size(); ++i) {
+    EXPECT_TRUE(SameBits(expected.gradients[i], actual.gradients[i])) << names[i];
+  }
+}
+
+// Runs a graph on the model's own tensors.
+StepResult RunGraph(LanguageModel& model, std::unique_ptr<Graph> graph,
+                    std::vector<at::Tensor> bound_inputs, const Batch& batch,
+                    ExecutorKind executor = ExecutorKind::kFast) {
+  return MakeCapturedStep(model, {std::move(graph), std::move(bound_inputs)}, executor)->Run(batch);
+}
+
+Captured CaptureRaw(LanguageModel& model, Config config, bool symbolic_batch) {
+  config.compile.enable_passes = false;
+  Captured captured = CaptureStep(model, config, at::kCPU, symbolic_batch, nullptr);
+  Verify(*captured.graph);
+  return captured;
+}
+
+TEST(TrainStep, CapturedEqualsEagerOverManySteps) {
+  for (bool bf16 : {false, true}) {
+    Config config = TinyConfig();
+    auto eager_model = TinyModel(config, bf16), captured_model = TinyModel(config, bf16);
+    auto eager = MakeEagerStep(*eager_model);
+    auto captured = MakeCapturedStep(
+        *captured_model, CaptureStep(*captured_model, config, at::kCPU, false, nullptr),
+        ExecutorKind::kFast);
+    AdamW eager_optimizer(eager_model->parameters(), config.optimizer);
+    AdamW captured_optimizer(captured_model->parameters(), config.optimizer);
+    for (int64_t step = 0; step < 5; ++step) {
+      Batch batch = RandomBatch(8, 16, step);
+      StepResult expected = eager->Run(batch), actual = captured->Run(batch);
+      ExpectSameBits(expected, actual, *eager_model);
+      eager_optimizer.Step(OwnGradients(eager_model->parameters(), expected.gradients), 1e-3);
+      captured_optimizer.Step(OwnGradients(captured_model->parameters(), actual.gradients), 1e-3);
+    }
+  }
+}
+
+TEST(TrainStep, OneCaptureServesOtherBatchSizes) {
+  Config config = TinyConfig();
+  auto model = TinyModel(config);
+  auto eager = MakeEagerStep(*model);
+  auto captured = MakeCapturedStep(*model, CaptureStep(*model, config, at::kCPU, true, nullptr),
+                                   ExecutorKind::kFast);
+  for (int64_t batch_size : {2, 5, 8, 3, 8}) {
+    Batch batch = RandomBatch(batch_size, 16, batch_size);
+    ExpectSameBits(eager->Run(batch), captured->Run(batch), *model);
+  }
+}
+
+TEST(TrainStep, ReferenceExecutorAgreesAndChecksEveryType) {
+  Config config = TinyConfig();
+  auto model = TinyModel(config);
+  auto eager = MakeEagerStep(*model);
+  auto captured = MakeCapturedStep(*model, CaptureStep(*model, config, at::kCPU, true, nullptr),
+                                   ExecutorKind::kReference);
+  for (int64_t batch_size : {8, 5}) {
+    Batch batch = RandomBatch(batch_size, 16, 7);
+    ExpectSameBits(eager->Run(batch), captured->Run(batch), *model);
+  }
+}
+
+TEST(TrainStep, PrintedAndParsedAgainGivesTheSameBits) {
+  Config config = TinyConfig();
+  auto model = TinyModel(config);
+  Batch batch = RandomBatch(8, 16, 3);
+  StepResult expected = MakeEagerStep(*model)->Run(batch);
+  for (bool symbolic : {false, true}) {
+    Captured captured = CaptureRaw(*model, config, symbolic);
+    std::string text = Print(*captured.graph);
+    std::unique_ptr<Graph> parsed = Parse(text);
+    Verify(*parsed);
+    EXPECT_EQ(parsed->Hash(), captured.graph->Hash());
+    EXPECT_EQ(Print(*parsed), text);
+    ExpectSameBits(expected, RunGraph(*model, std::move(parsed), captured.bound_inputs, batch), *model);
+  }
+}
+
+TEST(TrainStep, EachPassAloneAndEverySubsetGiveTheSameBits) {
+  Config config = TinyConfig();
+  auto model = TinyModel(config);
+  Batch batch = RandomBatch(8, 16, 4);
+  StepResult expected = MakeEagerStep(*model)->Run(batch);
+  std::vector<std::string> names;
+  for (const auto& pass : DefaultPipeline()) {
+    if (std::find(names.begin(), names.end(), pass->name()) == names.end()) names.emplace_back(pass->name());
+  }
+  Captured captured = CaptureRaw(*model, config, true);
+  for (size_t subset = 0; subset < (size_t{1} << names.size()); ++subset) {
+    std::string spec;
+    for (size_t i = 0; i < names.size(); ++i) {
+      if ((subset >> i) & 1) spec += (spec.empty() ? "" : ",") + names[i];
+    }
+    SCOPED_TRACE(spec);
+    std::unique_ptr<Graph> graph = captured.graph->Clone();
+    if (!spec.empty()) PassManager(ParsePipeline(spec)).Run(*graph);
+    ExpectSameBits(expected, RunGraph(*model, std::move(graph), captured.bound_inputs, batch), *model);
+  }
+}
+
+TEST(TrainStep, EveryNodeNamesItsModuleAndPhase) {
+  Config config = TinyConfig();
+  auto model = BuildModel("llama3", "tiny", 16);
+  Captured captured = CaptureRaw(*model, config, true);
+  std::set<std::string> modules;
+  for (const auto& item : model->named_modules("", false)) modules.insert(item.key());
+  modules.insert("loss");
+  int64_t backward = 0;
+  for (const Node* node : captured.graph->nodes()) {
+    const Meta& meta = node->meta();
+    bool root = meta.module.empty();
+    EXPECT_TRUE(root || modules.contains(meta.module.str())) << Print(*node);
+    // Only slicing the rotary table happens in the model's own forward.
+    if (root) EXPECT_EQ(node->op().name.str(), "aten::slice.Tensor") << Print(*node);
+    EXPECT_FALSE(meta.source.empty() && !root) << Print(*node);
+    backward += meta.phase == Phase::kBackward;
+  }
+  EXPECT_GT(backward, captured.graph->node_count() / 2);
+}
+
+}  // namespace
+}  // namespace gt
