@@ -95,7 +95,8 @@ int RunOpt(std::vector<std::string> args) {
     return 0;
   }
   if (flags.input.empty()) {
-    Fail(ErrorCode::kMissingArgument, "gt opt needs the graph to read: a .gtir file, or - for stdin");
+    Fail(ErrorCode::kMissingArgument,
+         "gt opt needs the graph to read: a .gtir file, or - for stdin");
   }
 
   // Bad passes are reported before a large graph is read.

@@ -46,7 +46,7 @@ enum class Fill : uint8_t {
 };
 
 enum class LayoutChoice : uint8_t {
-  kAny,         // permuted, sliced, strided, expanded, or plain
+  kAny,         // permuted, sliced, stepped over, expanded, overlapping, or plain
   kDense,       // permuted or plain
   kContiguous,  // plain
 };
@@ -138,6 +138,7 @@ class Case {
   friend class Runner;
   Dim NewSymbol(int64_t hint, int64_t low, int64_t high);
   void PushOperand(Operand operand);
+  Case& ArbitraryTensor(DType dtype, const Shape& sizes, const TensorOptions& options);
 
   const Operator& op_;
   Variant variant_;

@@ -44,7 +44,7 @@ void IndexList(Case& c, const Shape& sizes) {
         continue;
       }
       any = true;
-      list.Tensor(DType::kInt64, list.BroadcastOperand(common),
+      list.Tensor(list.Pick(kIndexTypes), list.BroadcastOperand(common),
                   Positions(sizes[static_cast<size_t>(d)]));
     }
   });
@@ -260,10 +260,12 @@ Conform kRepeatInterleave("aten::repeat_interleave.Tensor", [](Case& c) {
 Conform kRoll("aten::roll", [](Case& c) {
   Shape sizes = c.RandomShape(0, 4);
   auto rank = static_cast<int64_t>(sizes.size());
-  if (rank == 4 && c.Chance(0.3)) {
+  // Of images the layout depends on whether a part is empty, which data would decide.
+  if (rank == 4 && c.variant() != Variant::kData && c.Chance(0.3)) {
     ImageLike(c, DType::kFloat32, sizes);
   } else {
-    c.Tensor(c.Pick(kAllTypes), sizes);
+    auto layout = c.variant() == Variant::kData ? LayoutChoice::kContiguous : LayoutChoice::kAny;
+    c.Tensor(c.Pick(kAllTypes), sizes, {.layout = layout});
   }
   Shape dims = rank == 0 ? Shape() : c.RandomDims(rank), shifts;
   for (size_t i = 0; i < std::max<size_t>(dims.size(), 1); ++i) shifts.emplace_back(c.Random(-6, 6));

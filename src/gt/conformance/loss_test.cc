@@ -79,9 +79,7 @@ Conform kSmoothBackward("aten::smooth_l1_loss_backward", [](Case& c) {
   c.Float(1.0);
 });
 Conform kBce("aten::binary_cross_entropy_with_logits", [](Case& c) {
-  // Composed of several kernels, of which each has its own idea of strides where there are no elements.
-  Shape sizes;
-  for (int64_t rank = c.Random(0, 4); rank > 0; --rank) sizes.push_back(c.Extent(1, 5));
+  Shape sizes = c.RandomShape(0, 4);
   DType dtype = c.Pick(kLossTypes);
   c.Tensor(dtype, sizes).Tensor(dtype, sizes, {.fill = Fill::kUnit});
   c.Chance(0.3) ? c.Tensor(dtype, c.BroadcastOperand(sizes)) : c.None();

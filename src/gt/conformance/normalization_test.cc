@@ -55,9 +55,10 @@ Conform kLayerNormBackward("aten::native_layer_norm_backward", [](Case& c) {
 Conform kRmsNorm("aten::_fused_rms_norm", [](Case& c) {
   Normalized shape = RandomNormalized(c, 1);
   DType dtype = c.Pick(kRealTypes);
-  // The composition leaves contiguous input as it is, odd strides of size-one dimensions included.
-  c.Tensor(dtype, shape.sizes, {.layout = LayoutChoice::kContiguous}).Ints(shape.last);
-  c.Chance() ? c.Tensor(dtype, shape.last) : c.None();
+  // The composition leaves contiguous tensors as they are, odd strides of size-one dimensions included.
+  const TensorOptions plain = {.layout = LayoutChoice::kContiguous};
+  c.Tensor(dtype, shape.sizes, plain).Ints(shape.last);
+  c.Chance() ? c.Tensor(dtype, shape.last, plain) : c.None();
   c.Chance() ? c.Float(1e-5) : c.None();
 }, {.data_variant = false});  // the composition reads its sizes
 

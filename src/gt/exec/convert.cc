@@ -98,7 +98,11 @@ const Operator* OperatorOf(const c10::OperatorHandle& handle) {
 }
 
 c10::IValue ToIValue(const ArgSpec& spec, const Argument& argument, SymbolValues symbols) {
-  if (std::holds_alternative<std::monostate>(argument)) return {};
+  if (std::holds_alternative<std::monostate>(argument)) {
+    // A missing tensor is none where the schema allows it, and an undefined tensor everywhere else.
+    bool undefined = spec.kind == ArgKind::kTensor && !spec.optional;
+    return undefined ? c10::IValue(at::Tensor()) : c10::IValue();
+  }
   switch (spec.kind) {
     case ArgKind::kInt: return std::get<Dim>(argument).Evaluate(symbols);
     case ArgKind::kIntList: {

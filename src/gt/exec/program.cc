@@ -38,6 +38,9 @@ bool IsPlainView(const Node& node) {
   return node.op().name.str() != "aten::_conj";
 }
 
+// Tensors whose conjugation or negation is still to be done: kernels do not know about it, the dispatcher does it first.
+constexpr c10::DispatchKeySet kLazyBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
+
 at::Tensor WrappedNumber(const Argument& argument) {
   at::Scalar scalar;
   if (const Dim* dim = std::get_if<Dim>(&argument)) {
@@ -265,9 +268,11 @@ void Program::RunViews(Instruction& instruction) {
 
 void Program::RunKernel(Instruction& instruction) {
   stack_.assign(instruction.arguments.begin(), instruction.arguments.end());
+  bool lazy = false;
   for (const TensorSlot& slot : instruction.tensors) {
     c10::IValue& argument = stack_[static_cast<size_t>(slot.argument)];
     const at::Tensor& tensor = registers_[static_cast<size_t>(slot.source)];
+    lazy |= tensor.key_set().has_any(kLazyBits);
     if (slot.element < 0) {
       argument = tensor;
       continue;
@@ -287,7 +292,11 @@ void Program::RunKernel(Instruction& instruction) {
       list.set(static_cast<size_t>(slot.element), tensor);
     }
   }
-  instruction.handle->redispatchBoxed(instruction.keys, &stack_);
+  if (lazy) {
+    instruction.handle->callBoxed(&stack_);
+  } else {
+    instruction.handle->redispatchBoxed(instruction.keys, &stack_);
+  }
 
   size_t result = 0;
   for (c10::IValue& value : stack_) {

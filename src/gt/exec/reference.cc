@@ -69,7 +69,7 @@ class ReferenceRun {
       return spec.optional_elements ? c10::IValue(optional_tensors) : c10::IValue(tensors);
     }
     c10::IValue value = ToIValue(spec, argument, symbols_);
-    if (spec.kind == ArgKind::kTensor && !value.isNone()) {
+    if (spec.kind == ArgKind::kTensor && value.isScalar()) {
       at::Scalar scalar = value.toScalar();
       at::Tensor number = at::scalar_tensor(scalar, at::device(at::kCPU).dtype(scalar.type()));
       number.unsafeGetTensorImpl()->set_wrapped_number(true);

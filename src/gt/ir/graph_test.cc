@@ -42,16 +42,16 @@ TEST_F(GraphTest, InsertsMovesAndErases) {
   Node* a = Neg(x);
   Node* b = Neg(x);
   Node* c = Neg(x, b);
-  EXPECT_EQ(Names(), (Strings{"neg", "neg_2", "neg_1"}));
+  EXPECT_EQ(Names(), (Strings{"neg", "neg_3", "neg_2"}));
   graph.MoveBefore(a, nullptr);
-  EXPECT_EQ(Names(), (Strings{"neg_2", "neg_1", "neg"}));
+  EXPECT_EQ(Names(), (Strings{"neg_3", "neg_2", "neg"}));
   graph.MoveBefore(a, c);
-  EXPECT_EQ(Names(), (Strings{"neg", "neg_2", "neg_1"}));
+  EXPECT_EQ(Names(), (Strings{"neg", "neg_3", "neg_2"}));
   graph.MoveBefore(c, c);
   EXPECT_EQ(graph.NumberNodes(), 3);
   EXPECT_EQ(b->number(), 2);
   graph.Erase(c);
-  EXPECT_EQ(Names(), (Strings{"neg", "neg_1"}));
+  EXPECT_EQ(Names(), (Strings{"neg", "neg_2"}));
   EXPECT_EQ(graph.node_count(), 2);
   EXPECT_EQ(graph.first(), a);
   EXPECT_EQ(graph.last(), b);
@@ -70,7 +70,7 @@ TEST_F(GraphTest, NamesStayUnique) {
   EXPECT_NE(Neg(x)->result()->name(), "neg");
   Value* w = graph.AddInput(InputRole::kParameter, "layers.0.wq/weight", F32({1}));
   EXPECT_EQ(w->name(), "layers.0.wq_weight");
-  EXPECT_EQ(graph.AddInput(InputRole::kParameter, "x", F32({1}))->name(), "x_1");
+  EXPECT_EQ(graph.AddInput(InputRole::kParameter, "x", F32({1}))->name(), "x_2");
   EXPECT_THROW(graph.AddInput(InputRole::kInput, "y", F32({1}), "x"), Error);
 }
 

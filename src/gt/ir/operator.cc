@@ -23,6 +23,8 @@ class SchemaParser {
     while (!Accept(")")) {
       if (Accept("*,") || Accept("*, ")) continue;
       schema.args.push_back(ParseArg());
+      ArgSpec& arg = schema.args.back();
+      arg.may_be_undefined = arg.kind == ArgKind::kTensor && schema.args.size() > 1;
       Accept(",");
     }
     Expect("->");

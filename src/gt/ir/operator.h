@@ -75,6 +75,15 @@ struct ArgSpec {
   char alias = 0;                  // 'a' in Tensor(a); 0: none
   bool written = false;            // "!" in Tensor(a!)
   std::optional<Argument> default_value;
+
+  // libtorch passes an undefined tensor where the schema says Tensor (the bias that an attention backward does not have). The
+  // first argument is always there; operators that need the others reject a missing one in their rule.
+  bool may_be_undefined = false;
+
+  bool AllowsNone() const {
+    return optional || may_be_undefined ||
+           (default_value && std::holds_alternative<std::monostate>(*default_value));
+  }
 };
 
 struct ResultSpec {

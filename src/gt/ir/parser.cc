@@ -809,9 +809,7 @@ Argument Parser::ParseNumber() {
 
 Argument Parser::ParseArgument(const ArgSpec& spec, std::vector<Value*>& operands) {
   if (token().IsWord("none")) {
-    const bool none_by_default =
-        spec.default_value && std::holds_alternative<std::monostate>(*spec.default_value);
-    if (!spec.optional && !none_by_default) {
+    if (!spec.AllowsNone()) {
       FailHere(ErrorCode::kGtirBadArgument,
                fmt::format("argument '{}' cannot be none", spec.name));
     }

@@ -24,10 +24,7 @@ bool HoldsAny(const Argument& argument) {
 
 // Whether an argument is of a kind that its place in the schema allows.
 bool Fits(const ArgSpec& spec, const Argument& argument) {
-  if (std::holds_alternative<std::monostate>(argument)) {
-    return spec.optional ||
-           (spec.default_value && std::holds_alternative<std::monostate>(*spec.default_value));
-  }
+  if (std::holds_alternative<std::monostate>(argument)) return spec.AllowsNone();
   switch (spec.kind) {
     case ArgKind::kTensor: return HoldsAny<OperandRef, Dim, double, bool>(argument);
     case ArgKind::kTensorList: return HoldsAny<OperandList>(argument);

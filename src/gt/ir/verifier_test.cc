@@ -249,7 +249,7 @@ TEST(VerifierTest, NestedGraphs) {
            "%b: input \"b\" i32[], %h: input \"h\" i32[], %i: input \"i\" i32[], %j: input \"j\" i32[]) {\n"
            "    %mul = aten::mul.Tensor(%s, " + number + ") : " + type + " {module = \"mod\"}\n"
            "    return result \"score\" %mul\n"
-           "  }, mask_mod = none, scale = 0.125) : (f32[2, 2, 16, 8], f32[2, 2, 16])\n"
+           "  }, mask_mod = none, scale = 0.125) : (f32[2, 2, 16, 8]{256, 8, 16, 1}, f32[2, 2, 16])\n"
            "  return result \"out\" %out\n}\n";
   };
   Verify(*Parse(text("f32[]", "2.0")));

@@ -156,7 +156,12 @@ class AdvancedIndex {
         index.strides = rules::ExpandedStrides(ctx_, index, shape_);
         index.sizes = shape_;
       }
-      if (before + after > 0) index = rules::Reshaped(ctx_, index, spread);
+      // The kernel takes i64 only; what is converted is dense.
+      if (index.dtype == DType::kInt32) {
+        index.dtype = DType::kInt64;
+        index.strides = rules::PreservedStrides(ctx_.env(), index);
+      }
+      index = rules::Reshaped(ctx_, index, spread);
     }
     if (source_.device.kind != DeviceKind::kCuda || count_ < 2) return;
     // The CUDA kernel wants all indices laid out alike.

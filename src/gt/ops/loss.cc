@@ -97,8 +97,8 @@ void ElementwiseLossRule(RuleContext& ctx) {
 
 // Computed in place on 1 - target, so that the target decides layout and dtype.
 void BceWithLogitsRule(RuleContext& ctx) {
-  const TensorType& target = ctx.Tensor(1);
-  TensorType loss = rules::Pointwise(ctx).AddNumber().AddTensor(target).Result(target.dtype);
+  TensorType loss = ctx.Tensor(1);
+  loss.strides = rules::PreservedStrides(ctx.env(), loss);
   for (int other : {0, 2, 3}) {
     const TensorType* tensor = ctx.OptionalTensor(other);
     if (tensor == nullptr) continue;

@@ -34,8 +34,8 @@ Value* ViewedValue(const Value& value) {
 
 EscapingStorage::EscapingStorage(const Graph& graph) {
   for (const auto& output : graph.outputs()) {
-    // Every value on the way counts, since an operator that may alias may also have allocated. A value seen before has had
-    // its way up walked: shared chains are walked once.
+    // Every value on the way counts, since an operator that may alias may also have allocated. A
+    // value seen before has had its way up walked: shared chains are walked once.
     for (const Value* value = output->value(); value != nullptr; value = ViewedValue(*value)) {
       if (!values_.insert(value).second) break;
     }

@@ -1,5 +1,6 @@
-// Which values share memory, and which memory leaves the graph. Passes that merge nodes or drop copies ask here, so that no
-// output starts to share memory with another output or with an input (passes/pass.h says why).
+// Which values share memory, and which memory leaves the graph. Passes that merge nodes or drop
+// copies ask here, so that no output starts to share memory with another output or with an input
+// (passes/pass.h says why).
 #pragma once
 
 #include <unordered_set>
@@ -13,8 +14,8 @@ enum class Aliasing {
   kMayAlias,  // a view where possible, a copy otherwise
   kAlways,    // a view, or a value handed through
 };
-// What the operator does when it runs. Goes further than its schema: aten::_unsafe_view and wait_tensor return the memory
-// they were given although their schemas promise a fresh tensor.
+// What the operator does when it runs. Goes further than its schema: aten::_unsafe_view and
+// wait_tensor return the memory they were given although their schemas promise a fresh tensor.
 Aliasing AliasingOf(const Operator& op);
 
 // The value whose memory this one's producer looks into, or null if the producer allocates.

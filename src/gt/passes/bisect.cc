@@ -28,7 +28,8 @@ std::optional<Breaking> FirstBreaking(const PassList& passes, const Graph& graph
   if (!holds(*graph.Clone())) return Breaking{};
   if (search == BisectSearch::kLinear) return LinearSearch(passes, *good, holds);
 
-  // Invariant: `good` is the graph after `low` passes, and the predicate holds there and fails after `high`.
+  // Invariant: `good` is the graph after `low` passes, and the predicate holds there and fails
+  // after `high`.
   size_t low = 0;
   size_t high = passes.size();
   std::unique_ptr<Graph> all = good->Clone();

@@ -1,5 +1,5 @@
-// Finds the pass that breaks something: bitwise equality with the reference executor, an operator count, whatever the
-// predicate looks at.
+// Finds the pass that breaks something: bitwise equality with the reference executor, an operator
+// count, whatever the predicate looks at.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,8 @@
 namespace gt {
 
 enum class BisectSearch {
-  // Tests about log2(n) graphs. Finds the first breaking pass if what is broken stays broken; otherwise one before which
+  // Tests about log2(n) graphs. Finds the first breaking pass if what is broken stays broken;
+  // otherwise one before which
   // the predicate holds and after which it does not, which is as good a lead.
   kBinary,
   // Tests after every pass that changed something. Always finds the first.
@@ -23,7 +24,8 @@ struct Breaking {
   std::string spec;  // of that pass
 };
 
-// True: the graph is still good. Running the graph costs far more than running passes, hence kBinary.
+// True: the graph is still good. Running the graph costs far more than running passes, hence
+// kBinary.
 using GraphPredicate = std::function<bool(Graph&)>;
 
 // Nothing if the predicate holds after all passes. The graph itself is left alone.

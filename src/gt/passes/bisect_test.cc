@@ -12,7 +12,8 @@ class Stamp : public Pass {
  public:
   explicit Stamp(int number) : number_(number) {}
   const PassInfo& info() const override {
-    static constexpr PassInfo kInfo = {.name = "stamp", .summary = "", .description = "", .reads = "", .writes = "", .never = ""};
+    static constexpr PassInfo kInfo = {
+        .name = "stamp", .summary = "", .description = "", .reads = "", .writes = "", .never = ""};
     return kInfo;
   }
   bool Run(Graph& graph) override {
@@ -31,7 +32,9 @@ PassList Stamps(int count) {
 }
 
 std::unique_ptr<Graph> SmallGraph() {
-  return Parse("graph @g(%x: input \"x\" f32[4]) {\n %y = aten::neg(%x) : f32[4]\n return result \"y\" %y\n}\n");
+  return Parse(
+      "graph @g(%x: input \"x\" f32[4]) {\n %y = aten::neg(%x) : f32[4]\n return result \"y\" "
+      "%y\n}\n");
 }
 
 TEST(FirstBreaking, FindsThePassWithEitherSearch) {

@@ -19,8 +19,9 @@ enum class Kind : uint8_t {
   kCopy,
 };
 
-// Views that carry more than geometry are left out on purpose: _conj and _neg_view have the type of what they look at but
-// other values, as_strided counts its offset from the beginning of the storage and not of what it looks at.
+// Views that carry more than geometry are left out on purpose: _conj and _neg_view have the type of
+// what they look at but other values, as_strided counts its offset from the beginning of the
+// storage and not of what it looks at.
 Kind KindOf(const Operator& op) {
   static const std::unordered_map<Name, Kind> kKinds = [] {
     std::unordered_map<Name, Kind> kinds;
@@ -55,22 +56,23 @@ bool SameChunk(const Node& a, const Node& b) {
          left->backward == right->backward;
 }
 
-// Where chunks begin and end is marked on nodes; schedulers find the chunks by these marks, so such nodes are neither
-// removed nor looked through.
+// Where chunks begin and end is marked on nodes; schedulers find the chunks by these marks, so such
+// nodes are neither removed nor looked through.
 bool MarksChunk(const Node& node) {
   return node.meta().chunk != nullptr && node.meta().chunk->role != ChunkRole::kNone &&
          node.meta().chunk->role != ChunkRole::kBody;
 }
 
-// What the memory policy said about a node would be lost with it, unless it said the same about what takes its place.
+// What the memory policy said about a node would be lost with it, unless it said the same about
+// what takes its place.
 bool TagIsKeptBy(const Node& node, const Value& replacement) {
   if (node.meta().recompute == Recompute::kNone) return true;
   const Node* producer = replacement.producer();
   return producer != nullptr && producer->meta().recompute == node.meta().recompute;
 }
 
-// A geometric view's source, and where the view begins in it; nothing for what is no such view. A reshape that copies
-// looks like one that does not: only view operators say where they begin.
+// A geometric view's source, and where the view begins in it; nothing for what is no such view. A
+// reshape that copies looks like one that does not: only view operators say where they begin.
 struct Source {
   Value* value;
   Dim offset;
@@ -123,8 +125,9 @@ const Operator* ViewOperator() {
   return view;
 }
 
-// Whether aten::view of `base` with these sizes exists and is exactly `wanted`. Only what the graph's guards already say
-// may be used: a rewrite is not worth another condition on every later run.
+// Whether aten::view of `base` with these sizes exists and is exactly `wanted`. Only what the
+// graph's guards already say may be used: a rewrite is not worth another condition on every later
+// run.
 bool IsViewOf(Graph& graph, const Node& asker, const TensorType& base, const Shape& sizes,
               const TensorType& wanted) {
   ShapeEnv& shapes = graph.shapes();
@@ -167,8 +170,8 @@ void ReplaceByView(Graph& graph, Node& node, Value* base, const Shape& sizes) {
   graph.Erase(&node);
 }
 
-// Drops copies. A copy of a value that nothing mutates has the same bits as the value; what remains to be asked is who
-// owns the memory.
+// Drops copies. A copy of a value that nothing mutates has the same bits as the value; what remains
+// to be asked is who owns the memory.
 class CopyRemover {
  public:
   explicit CopyRemover(const Graph& graph) : graph_(graph) {}
@@ -184,8 +187,8 @@ class CopyRemover {
   bool MayRemove(const Node& node) {
     const Value& original = *node.TensorArg(0);
     const Value* storage = CopiedStorage(original);
-    // The caller may overwrite its inputs, and their memory may be aligned otherwise than fresh memory, which can make
-    // kernels round differently.
+    // The caller may overwrite its inputs, and their memory may be aligned otherwise than fresh
+    // memory, which can make kernels round differently.
     if (storage == nullptr || storage->is_input()) return false;
     // A copy of a part begins at its own, aligned memory and lets go of the rest.
     if (storage->type().numel() != original.type().numel()) return false;
@@ -200,8 +203,9 @@ class CopyRemover {
   }
 
  private:
-  // What was allocated to hold the value. Null where the views between do more than geometry: a copy of a lazily conjugated
-  // tensor is how it becomes a plain one. Also null where they are more than any real chain has.
+  // What was allocated to hold the value. Null where the views between do more than geometry: a
+  // copy of a lazily conjugated tensor is how it becomes a plain one. Also null where they are more
+  // than any real chain has.
   static const Value* CopiedStorage(const Value& value) {
     const Value* storage = &value;
     for (int steps = 0; steps < kLongestChain; ++steps) {
@@ -233,15 +237,18 @@ const PassInfo& Canonicalize::info() const {
           "Removes views that change nothing (detach, alias, and any view, expand, slice, permute, "
           "transpose, squeeze whose result has the sizes, strides and offset it started from) and "
           "chains that come back to where they began (t(t(x)), transpose pairs). A view of a view "
-          "becomes one view, with its sizes spelled out instead of -1; _unsafe_view and reshape become "
+          "becomes one view, with its sizes spelled out instead of -1; _unsafe_view and reshape "
+          "become "
           "view where the guards of the graph already prove it. A clone or _to_copy that changes "
           "nothing is removed if the original was allocated in the graph, is copied whole, and no "
           "output comes to share memory with another.",
       .reads = "types, view offsets, guards, output aliasing, chunk and recompute metadata.",
       .writes = "views and copies; uses of the removed ones.",
       .never =
-          "adds guards, changes the type of any value, removes or looks through nodes that mark the "
-          "edge of a chunk, drops a memory policy's tag, copies of inputs or copies of parts of a tensor.",
+          "adds guards, changes the type of any value, removes or looks through nodes that mark "
+          "the "
+          "edge of a chunk, drops a memory policy's tag, copies of inputs or copies of parts of a "
+          "tensor.",
   };
   return kInfo;
 }
@@ -297,7 +304,8 @@ bool Canonicalize::NormalizeReshape(Node& node) {
   if (base == node.operand(0) && is_view && is_spelled) return false;
   if (!IsViewOf(graph, node, base->type(), type.sizes, type)) {
     base = node.operand(0);
-    if ((is_view && is_spelled) || !IsViewOf(graph, node, base->type(), type.sizes, type)) return false;
+    if ((is_view && is_spelled) || !IsViewOf(graph, node, base->type(), type.sizes, type))
+      return false;
   }
 
   Value* skipped = node.operand(0);

@@ -1,4 +1,5 @@
-// Gives each computation one form: views that change nothing go, chains of views become one, copies nobody needs go.
+// Gives each computation one form: views that change nothing go, chains of views become one, copies
+// nobody needs go.
 #pragma once
 
 #include <optional>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "gt/passes/aliasing.h"
 #include "gt/passes/nested.h"
@@ -31,7 +32,8 @@ uint64_t HashOf(const Argument& argument) {
   return hash;
 }
 
-// Of what is computed and where it belongs, so that equal nodes that may not be merged do not pile up under one hash.
+// Of what is computed and where it belongs, so that equal nodes that may not be merged do not pile
+// up under one hash.
 uint64_t HashOf(const Node& node, bool within_phase) {
   const Meta& meta = node.meta();
   uint64_t place = static_cast<uint64_t>(meta.ep_role) | static_cast<uint64_t>(meta.recompute) << 8;
@@ -91,13 +93,37 @@ bool SamePlace(const Meta& a, const Meta& b) {
          a.fsdp_bucket == b.fsdp_bucket && SameChunk(a.chunk.get(), b.chunk.get());
 }
 
-// Two results that are both returned must not become one, unless they are views and share their memory anyway.
+// Two results that are both returned must not become one, unless they are views and share their
+// memory anyway.
 bool WouldShareOutputs(const Node& a, const Node& b, const EscapingStorage& escaping) {
   if (AliasingOf(a.op()) == Aliasing::kAlways) return false;
   for (int32_t i = 0; i < a.result_count(); ++i) {
     if (escaping.Contains(*a.result(i)) && escaping.Contains(*b.result(i))) return true;
   }
   return false;
+}
+
+// Whether the results depend on no data, only on arguments and on the types of operands (zeros,
+// new_zeros, zeros_like, and zero and fill, which functionalization makes of zero_ and fill_).
+bool MakesFromNothing(const Operator& op) {
+  static const std::unordered_set<const Operator*> kFactories = [] {
+    std::unordered_set<const Operator*> factories;
+    for (const Operator* each : AllOperators()) {
+      std::string_view name = each->name.str();
+      name.remove_prefix(std::min(name.size(), name.find("::") + 2));
+      name = name.substr(0, name.find('.'));
+      auto is_tensor = [](const ArgSpec& arg) {
+        return arg.kind == ArgKind::kTensor || arg.kind == ArgKind::kTensorList;
+      };
+      const std::vector<ArgSpec>& args = each->schema.args;
+      if (std::none_of(args.begin(), args.end(), is_tensor) || name.ends_with("_like") ||
+          name.starts_with("new_") || name == "zero" || each->name.str() == "aten::fill.Scalar") {
+        factories.insert(each);
+      }
+    }
+    return factories;
+  }();
+  return kFactories.contains(&op);
 }
 
 void Replace(Graph& graph, Node* node, Node* by, EscapingStorage& escaping) {
@@ -112,13 +138,15 @@ void Replace(Graph& graph, Node* node, Node* by, EscapingStorage& escaping) {
 
 CommonSubexpressionElimination::CommonSubexpressionElimination(
     CommonSubexpressionEliminationOptions options) {
-  Declare("cross_phase", &options_.cross_phase,
-          "what may be shared between forward, loss and backward: a value that backward computes anew "
-          "need not be kept until then, a view costs nothing either way");
-  Declare("max_factory_bytes", &options_.max_factory_bytes,
-          "tensors made from nothing (zeros, arange) are shared up to this size; holding a larger one "
-          "costs more than making it again",
-          AtLeast(0));
+  Declare(
+      "cross_phase", &options_.cross_phase,
+      "what may be shared between forward, loss and backward: a value that backward computes anew "
+      "need not be kept until then, a view costs nothing either way");
+  Declare(
+      "max_factory_bytes", &options_.max_factory_bytes,
+      "tensors made from nothing (zeros, arange) are shared up to this size; holding a larger one "
+      "costs more than making it again",
+      AtLeast(0));
   options_ = options;
 }
 
@@ -127,13 +155,17 @@ const PassInfo& CommonSubexpressionElimination::info() const {
       .name = "cse",
       .summary = "Replaces a node by an earlier one that computes the same bits.",
       .description =
-          "Same operator, operands, arguments (floating-point ones by bits) and result types. One forward "
-          "walk over a hash table. Sharing a value makes it live longer, so that nodes of different "
+          "Same operator, operands, arguments (floating-point ones by bits) and result types. One "
+          "forward "
+          "walk over a hash table. Sharing a value makes it live longer, so that nodes of "
+          "different "
           "phases are only merged if they are views, and large tensors made from nothing are not.",
-      .reads = "operators, operands, arguments, types, phase, chunk, expert and recompute metadata.",
+      .reads =
+          "operators, operands, arguments, types, phase, chunk, expert and recompute metadata.",
       .writes = "uses of the removed nodes.",
       .never =
-          "merges random operators, collectives, reads of data, operators with side effects, nodes of "
+          "merges random operators, collectives, reads of data, operators with side effects, nodes "
+          "of "
           "different chunks, expert roles, buckets or recompute tags, or two results that are both "
           "returned.",
   };
@@ -175,11 +207,12 @@ bool CommonSubexpressionElimination::RunOn(Graph& graph) {
 
 bool CommonSubexpressionElimination::MayMerge(const Node& node) const {
   const Operator& op = node.op();
-  if (op.random || op.side_effect || op.reads_data || op.collective != Collective::kNone) return false;
+  if (op.random || op.side_effect || op.reads_data || op.collective != Collective::kNone)
+    return false;
   if (node.result_count() == 0 || !node.bound_symbols().empty()) return false;
-  if (node.operand_count() > 0) return true;
-  // A factory.
-  return node.graph().shapes().Bounds(node.result()->type().bytes()).high <= options_.max_factory_bytes;
+  if (!MakesFromNothing(op)) return true;
+  return node.graph().shapes().Bounds(node.result()->type().bytes()).high <=
+         options_.max_factory_bytes;
 }
 
 bool CommonSubexpressionElimination::StaysInPhase(const Node& node) const {

@@ -7,8 +7,8 @@
 namespace gt {
 namespace {
 
-// The data symbols that nodes seen so far mention. Sweeping backward, all mentions of a symbol are seen before the node
-// that binds it.
+// The data symbols that nodes seen so far mention. Sweeping backward, all mentions of a symbol are
+// seen before the node that binds it.
 class LiveSymbols {
  public:
   explicit LiveSymbols(const ShapeEnv& shapes) {
@@ -68,12 +68,16 @@ const PassInfo& DeadCodeElimination::info() const {
       .name = "dce",
       .summary = "Removes nodes whose results nothing uses.",
       .description =
-          "One backward sweep. A node that binds data symbols stays as long as any type or argument "
-          "that stays mentions one of them: the sizes it reads are needed even if its tensors are not.",
-      .reads = "uses, operator facts (random, collective, side effect), symbols in types and arguments.",
+          "One backward sweep. A node that binds data symbols stays as long as any type or "
+          "argument "
+          "that stays mentions one of them: the sizes it reads are needed even if its tensors are "
+          "not.",
+      .reads =
+          "uses, operator facts (random, collective, side effect), symbols in types and arguments.",
       .writes = "nothing but the removal of nodes, in nested graphs too.",
       .never =
-          "removes random operators or collectives unless told to, operators with side effects, inputs, "
+          "removes random operators or collectives unless told to, operators with side effects, "
+          "inputs, "
           "symbols, or guards: a guard is a condition of the capture, not of the node that asked.",
   };
   return kInfo;

@@ -146,7 +146,8 @@ class Pattern {
       std::string_view close = rest[begin] == '{' ? "}}" : "]]";
       size_t end = rest.find(close, begin);
       if (end == std::string_view::npos) {
-        Malformed(test.file, directive.line, fmt::format("{} is not closed", rest.substr(begin, 2)));
+        Malformed(test.file, directive.line,
+                  fmt::format("{} is not closed", rest.substr(begin, 2)));
       }
       std::string_view inside = rest.substr(begin + 2, end - begin - 2);
       size_t colon = inside.find(':');
@@ -170,7 +171,8 @@ class Pattern {
   bool Matches(const std::string& line) const { return std::regex_search(line, regex_); }
 
   // Where the match ends, or npos; sets the variables of the text.
-  size_t Match(const std::string& line, size_t from, std::map<std::string, std::string>& variables) const {
+  size_t Match(const std::string& line, size_t from,
+               std::map<std::string, std::string>& variables) const {
     std::smatch match;
     std::string rest = line.substr(from);
     if (!std::regex_search(rest, match, regex_)) return std::string::npos;
@@ -210,11 +212,17 @@ class Matcher {
  private:
   bool Apply(const CheckDirective& directive) {
     switch (directive.kind) {
-      case Kind::kCheck: return Find(directive);
-      case Kind::kNext: return FindNext(directive);
-      case Kind::kNot: forbidden_.push_back(&directive); return true;
-      case Kind::kCount: return Count(directive);
-      default: return true;
+      case Kind::kCheck:
+        return Find(directive);
+      case Kind::kNext:
+        return FindNext(directive);
+      case Kind::kNot:
+        forbidden_.push_back(&directive);
+        return true;
+      case Kind::kCount:
+        return Count(directive);
+      default:
+        return true;
     }
   }
 
@@ -242,7 +250,8 @@ class Matcher {
     return true;
   }
 
-  // The lines between the match before and that at `line` must hold none of the CHECK-NOTs that stand between the two.
+  // The lines between the match before and that at `line` must hold none of the CHECK-NOTs that
+  // stand between the two.
   bool CheckForbidden(size_t line) {
     for (const CheckDirective* directive : forbidden_) {
       Pattern pattern(test_, *directive, variables_);
@@ -260,12 +269,15 @@ class Matcher {
     auto matches = [&](const std::string& line) { return pattern.Matches(line); };
     auto found = std::count_if(lines_.begin(), lines_.end(), matches);
     if (found == directive.count) return true;
-    return Report(directive, fmt::format("found on {} lines, not {}", found, directive.count), line_);
+    return Report(directive, fmt::format("found on {} lines, not {}", found, directive.count),
+                  line_);
   }
 
   bool Report(const CheckDirective& directive, const std::string& why, size_t line) {
-    failure_ = fmt::format("{}:{}: {}\n  expected: {}\n", test_.file, directive.line, why, directive.text);
-    for (const auto& [name, value] : variables_) failure_ += fmt::format("  [[{}]] is {}\n", name, value);
+    failure_ =
+        fmt::format("{}:{}: {}\n  expected: {}\n", test_.file, directive.line, why, directive.text);
+    for (const auto& [name, value] : variables_)
+      failure_ += fmt::format("  [[{}]] is {}\n", name, value);
     failure_ += "  output:\n";
     std::vector<std::string> raw = Split(output_, '\n');
     for (size_t i = 0; i < raw.size(); ++i) {
@@ -307,7 +319,8 @@ std::optional<std::string> CheckRoundTrip(const Graph& graph, const std::string&
     return "the result, printed and parsed again, has another hash:\n" + text;
   }
   if (std::string printed = Print(*again); printed != text) {
-    return fmt::format("the result prints differently after parsing:\n{}\n--- and again ---\n{}", text, printed);
+    return fmt::format("the result prints differently after parsing:\n{}\n--- and again ---\n{}",
+                       text, printed);
   }
   return std::nullopt;
 }
@@ -325,11 +338,13 @@ std::optional<std::string> RunWithoutError(const CheckCase& test) {
     return fmt::format("{}\n  expected no change, but got:\n{}", Place(test), Print(*graph));
   }
   if (auto failure = CheckRoundTrip(*graph, Print(*graph))) return Place(test) + "\n" + *failure;
-  if (auto failure = MatchDirectives(test, Print(*graph, {.metadata = test.metadata}))) return failure;
+  if (auto failure = MatchDirectives(test, Print(*graph, {.metadata = test.metadata})))
+    return failure;
   std::string once = Print(*graph);
   if (manager.Run(*graph).changed) {
-    return fmt::format("{}\n  a second run of the passes changes their own result\n{}\n--- to ---\n{}", Place(test),
-                       once, Print(*graph));
+    return fmt::format(
+        "{}\n  a second run of the passes changes their own result\n{}\n--- to ---\n{}",
+        Place(test), once, Print(*graph));
   }
   return std::nullopt;
 }
@@ -376,11 +391,12 @@ std::optional<std::string> RunCheckCase(const CheckCase& test) {
     std::string text = OneSpace(error.what());
     for (const CheckDirective& directive : test.directives) {
       if (directive.kind != Kind::kError) {
-        return fmt::format("{}:{}: beside CHECK-ERROR no other directive has a meaning", test.file, directive.line);
+        return fmt::format("{}:{}: beside CHECK-ERROR no other directive has a meaning", test.file,
+                           directive.line);
       }
       if (!Pattern(test, directive, {}).Matches(text)) {
-        return fmt::format("{}:{}: another error than expected\n  expected: {}\n  actual:   {}", test.file,
-                           directive.line, directive.text, error.what());
+        return fmt::format("{}:{}: another error than expected\n  expected: {}\n  actual:   {}",
+                           test.file, directive.line, directive.text, error.what());
       }
     }
     return std::nullopt;

@@ -1,4 +1,5 @@
-// Tests of passes as text: a .gtir file with the graph, the passes to run, and what to find in the result.
+// Tests of passes as text: a .gtir file with the graph, the passes to run, and what to find in the
+// result.
 //
 //   // A dead product goes, and the sum that feeds it.
 //   // RUN: gt opt --pass=dce %s
@@ -14,14 +15,15 @@
 //   CHECK: text         is found behind the previous match
 //   CHECK-NEXT: text    is found on the line behind that of the previous match
 //   CHECK-NOT: text     is not found between the matches before and after it
-//   CHECK-COUNT-3: text is found on exactly 3 lines of the whole result; it does not move the position
-//   CHECK-UNCHANGED     the passes report that they changed nothing
-//   CHECK-ERROR: text   running fails with an error that contains the text; no other directive is then allowed
-// In a text, {{...}} is a regular expression, [[NAME:...]] one whose match is remembered, [[NAME]] that match again; runs
-// of spaces are one space. RUN knows --pass and --no-metadata.
+//   CHECK-COUNT-3: text is found on exactly 3 lines of the whole result; it does not move the
+//   position CHECK-UNCHANGED     the passes report that they changed nothing CHECK-ERROR: text
+//   running fails with an error that contains the text; no other directive is then allowed
+// In a text, {{...}} is a regular expression, [[NAME:...]] one whose match is remembered, [[NAME]]
+// that match again; runs of spaces are one space. RUN knows --pass and --no-metadata.
 //
-// Beyond the directives every case checks that the graph verifies before and after, that the result printed and parsed
-// again has the same hash and prints the same, and that running the passes on their own result changes nothing.
+// Beyond the directives every case checks that the graph verifies before and after, that the result
+// printed and parsed again has the same hash and prints the same, and that running the passes on
+// their own result changes nothing.
 #pragma once
 
 #include <optional>
@@ -53,7 +55,8 @@ struct CheckCase {
 std::vector<CheckCase> ReadCheckCases(std::string_view text, const std::string& file);
 std::vector<CheckCase> ReadCheckFile(const std::string& path);
 
-// Compares a printed result with the directives: what was expected, what is there and where, or nothing.
+// Compares a printed result with the directives: what was expected, what is there and where, or
+// nothing.
 std::optional<std::string> MatchDirectives(const CheckCase& test, const std::string& output);
 
 // Runs the case. Returns what went wrong, or nothing.

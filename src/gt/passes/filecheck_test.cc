@@ -43,9 +43,11 @@ std::string TestName(const testing::TestParamInfo<CheckCase>& info) {
 
 INSTANTIATE_TEST_SUITE_P(All, PassText, testing::ValuesIn(AllCases()), TestName);
 
-// A case around directives, for the runner's own tests; `output` stands for what the passes printed.
+// A case around directives, for the runner's own tests; `output` stands for what the passes
+// printed.
 CheckCase CaseWith(std::string_view directives) {
-  std::string text = "// Proves something.\n// RUN: gt opt --pass=dce %s\n" + std::string(directives);
+  std::string text =
+      "// Proves something.\n// RUN: gt opt --pass=dce %s\n" + std::string(directives);
   return ReadCheckCases(text, "case.gtir").at(0);
 }
 
@@ -97,7 +99,8 @@ TEST(FileCheck, TreatsRunsOfSpacesAsOne) {
 }
 
 TEST(FileCheck, ReportsExpectedActualAndPosition) {
-  std::string failure = *MatchDirectives(CaseWith("// CHECK: one\n// CHECK-NEXT: three"), "zero\none\ntwo\n");
+  std::string failure =
+      *MatchDirectives(CaseWith("// CHECK: one\n// CHECK-NEXT: three"), "zero\none\ntwo\n");
   EXPECT_EQ(failure,
             "case.gtir:4: not found on this line\n"
             "  expected: three\n"
@@ -111,7 +114,8 @@ TEST(FileCheck, ReportsExpectedActualAndPosition) {
 TEST(FileCheck, SplitsCasesAndKeepsTheirLines) {
   auto cases = ReadCheckCases(
       "// First.\n// RUN: gt opt --pass=dce %s\n// CHECK: a\n// -----\n"
-      "// Second.\n// RUN: gt opt --pass='cse{cross_phase=all}' --no-metadata %s\nx \"//\" y  // CHECK: b\n",
+      "// Second.\n// RUN: gt opt --pass='cse{cross_phase=all}' --no-metadata %s\nx \"//\" y  // "
+      "CHECK: b\n",
       "f.gtir");
   ASSERT_EQ(cases.size(), 2u);
   EXPECT_EQ(cases[1].sentence, "Second.");
@@ -127,9 +131,10 @@ TEST(FileCheck, SplitsCasesAndKeepsTheirLines) {
 TEST(FileCheck, RejectsCasesThatProveNothing) {
   const std::string run = "// RUN: gt opt --pass=dce %s\n";
   for (const std::string& text :
-       {std::string("// RUN: gt opt --pass=dce\n// CHECK: a\n"), std::string("// Sentence.\n// CHECK: a\n"),
-        "// Sentence.\n" + run, "// Sentence.\n" + run + "// CHECK-LATER: a\n",
-        "// Sentence.\n" + run + "// CHECK:\n", "// Sentence.\n" + run + "// CHECK-COUNT-x: a\n",
+       {std::string("// RUN: gt opt --pass=dce\n// CHECK: a\n"),
+        std::string("// Sentence.\n// CHECK: a\n"), "// Sentence.\n" + run,
+        "// Sentence.\n" + run + "// CHECK-LATER: a\n", "// Sentence.\n" + run + "// CHECK:\n",
+        "// Sentence.\n" + run + "// CHECK-COUNT-x: a\n",
         std::string("// Sentence.\n// RUN: gt train\n// CHECK: a\n"),
         std::string("// Sentence.\n// RUN: gt opt --wrong\n// CHECK: a\n"), std::string("")}) {
     EXPECT_THROW(ReadCheckCases(text, "f.gtir"), Error) << text;
@@ -158,11 +163,13 @@ TEST(FileCheck, ReportsAChangeThatWasNotExpected) {
 }
 
 TEST(FileCheck, ExpectsErrors) {
-  std::string_view broken = "graph @g(%x: input \"x\" f32[4]) {\n  return result \"y\" %nowhere\n}\n";
+  std::string_view broken =
+      "graph @g(%x: input \"x\" f32[4]) {\n  return result \"y\" %nowhere\n}\n";
   EXPECT_EQ(RunOn("// CHECK-ERROR: GT-E0203", broken), std::nullopt);
   EXPECT_NE(RunOn("// CHECK-ERROR: GT-E0999", broken)->find("another error"), std::string::npos);
   EXPECT_NE(RunOn("// CHECK: x", broken)->find("failed with GT-E0203"), std::string::npos);
-  EXPECT_NE(RunOn("// CHECK-ERROR: GT-E0203", kDeadNode)->find("expected an error"), std::string::npos);
+  EXPECT_NE(RunOn("// CHECK-ERROR: GT-E0203", kDeadNode)->find("expected an error"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -50,7 +50,8 @@ void WriteFile(const std::filesystem::path& path, std::string_view text) {
 // So that a shell hands the text on as it is: braces and commas would be expanded.
 std::string ShellWord(const std::string& text) {
   auto plain = [](char c) {
-    return isalnum(static_cast<unsigned char>(c)) || std::string_view("_-+./:,=@%").find(c) != std::string_view::npos;
+    return isalnum(static_cast<unsigned char>(c)) ||
+           std::string_view("_-+./:,=@%").find(c) != std::string_view::npos;
   };
   if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
   std::string quoted = "'";
@@ -62,7 +63,8 @@ std::string ReplayCommand(const std::string& specs, const std::string& path) {
   return fmt::format("gt opt --pass={} {}", ShellWord(specs), ShellWord(path));
 }
 
-// Written while an error is on its way, and possibly by several ranks at once: the name must be free.
+// Written while an error is on its way, and possibly by several ranks at once: the name must be
+// free.
 std::filesystem::path FreshPath(const std::string& folder, const std::string& pass) {
   static std::atomic<int> count{0};
   std::filesystem::path base = folder;
@@ -96,8 +98,8 @@ PassManager::PassManager(PassList passes, PassManagerOptions options)
   for (const auto& pass : passes_) names.push_back(pass->name());
   for (const std::string& name : options_.disabled) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    Fail(ErrorCode::kUnknownPass, "cannot disable pass {}: there is none of that name{}", Quoted(name),
-         DidYouMean(name, names));
+    Fail(ErrorCode::kUnknownPass, "cannot disable pass {}: there is none of that name{}",
+         Quoted(name), DidYouMean(name, names));
   }
 }
 
@@ -131,7 +133,8 @@ PassRun PassManager::RunOne(Graph& graph, size_t index, State& state) {
   }
 
   auto dump_path = [&](std::string_view what) {
-    return std::filesystem::path(options_.dump_folder) / fmt::format("{:02}_{}.{}", index, run.name, what);
+    return std::filesystem::path(options_.dump_folder) /
+           fmt::format("{:02}_{}.{}", index, run.name, what);
   };
   std::unique_ptr<Graph> before;
   if (!options_.dump_folder.empty()) {
@@ -157,8 +160,11 @@ PassRun PassManager::RunOne(Graph& graph, size_t index, State& state) {
     WriteFile(dump_path("after.gtir"), Print(graph));
     WriteFile(dump_path("diff"), Print(Diff(*before, graph)));
   }
-  log::Debug("pass {}: {}, {} -> {} nodes, {:.3f} ms{}", run.spec, run.changed ? "changed" : "no change",
-             run.nodes_before, run.nodes_after, run.seconds * 1e3, CounterText(run));
+  // Who asks for dumps wants to be told.
+  log::Level level = options_.dump_folder.empty() ? log::Level::kDebug : log::Level::kInfo;
+  log::At(level, "pass {}: {}, {} -> {} nodes, {:.3f} ms{}", run.spec,
+          run.changed ? "changed" : "no change", run.nodes_before, run.nodes_after,
+          run.seconds * 1e3, CounterText(run));
   if (options_.after_pass) options_.after_pass(run, graph);
   return run;
 }
@@ -190,10 +196,12 @@ void PassManager::RunChecked(Graph& graph, Pass& pass, PassRun& run, State& stat
       Fail(ErrorCode::kPassBrokeGraph, "the graph it left does not verify: {}", error.what());
     }
   }
-  state.hash = hash;  // until here that of the graph the pass was given: reproducers compare with it
+  state.hash =
+      hash;  // until here that of the graph the pass was given: reproducers compare with it
 }
 
-void PassManager::Explain(size_t index, const State& state, ErrorCode code, const std::string& what) {
+void PassManager::Explain(size_t index, const State& state, ErrorCode code,
+                          const std::string& what) {
   std::string message = fmt::format("pass {} failed: {}", passes_[index]->Spec(), what);
   if (state.start != nullptr) {
     // Whatever goes wrong from here on is worth less than the error itself.
@@ -227,7 +235,9 @@ std::string PassManager::WriteReproducer(size_t index, const State& state, std::
       if (!IsDisabled(*passes_[i])) all.push_back(passes_[i]->Spec());
     }
     specs = Join(all, ",");
-    *note = "\n  (the passes before it did not give the same graph again; the reproducer runs them too)";
+    *note =
+        "\n  (the passes before it did not give the same graph again; the reproducer runs them "
+        "too)";
   }
   try {
     Verify(*given);

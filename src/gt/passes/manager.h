@@ -1,14 +1,15 @@
-// Runs passes one after the other and keeps watch over them: it times each, checks that it told the truth about having
-// changed the graph, verifies the graph after every change, dumps what was asked for, and turns a failure into a file
-// that replays it.
+// Runs passes one after the other and keeps watch over them: it times each, checks that it told the
+// truth about having changed the graph, verifies the graph after every change, dumps what was asked
+// for, and turns a failure into a file that replays it.
 //
 //   PassManager manager(DefaultPipeline());
 //   PipelineReport report = manager.Run(graph);
 //
-// Reproducers. What a failing pass was given is not known before it fails, and copying the graph in front of every pass
-// would cost as much as the passes. The manager copies it once, at the start, and after a failure runs the passes before
-// the failing one again on the copy: passes are repeatable (passes/pass.h). If they turn out not to be, the file holds
-// the graph of the start and the command runs all passes up to the failing one.
+// Reproducers. What a failing pass was given is not known before it fails, and copying the graph in
+// front of every pass would cost as much as the passes. The manager copies it once, at the start,
+// and after a failure runs the passes before the failing one again on the copy: passes are
+// repeatable (passes/pass.h). If they turn out not to be, the file holds the graph of the start and
+// the command runs all passes up to the failing one.
 #pragma once
 
 #include <functional>
@@ -47,7 +48,8 @@ struct PipelineReport {
 
 struct PassManagerOptions {
   std::vector<std::string> disabled = {};  // names of passes to leave out
-  // Hashing costs about as much as a cheap pass, so that a release build may leave it out where steps are compiled often.
+  // Hashing costs about as much as a cheap pass, so that a release build may leave it out where
+  // steps are compiled often.
   bool check_changed = true;
   // For every pass: NN_name.before.gtir, NN_name.after.gtir, NN_name.diff. Empty: no dumps.
   std::string dump_folder = {};
@@ -59,15 +61,17 @@ struct PassManagerOptions {
 
 class PassManager {
  public:
-  // Unknown names in `disabled` are an error that suggests the nearest name. A pass that exists but is not in the list may
-  // be named: what is disabled by a config stays right when the pipeline changes.
+  // Unknown names in `disabled` are an error that suggests the nearest name. A pass that exists but
+  // is not in the list may be named: what is disabled by a config stays right when the pipeline
+  // changes.
   explicit PassManager(PassList passes, PassManagerOptions options = {});
 
   const PassList& passes() const { return passes_; }
 
-  // On an error the graph is left as the failing pass left it, and must not be used. The error names the pass, the
-  // reproducer and the command that replays it. Its code is that of the pass's own error, PassBrokeGraph if the graph no
-  // longer verifies, PassMisreported if `changed` was a lie.
+  // On an error the graph is left as the failing pass left it, and must not be used. The error
+  // names the pass, the reproducer and the command that replays it. Its code is that of the pass's
+  // own error, PassBrokeGraph if the graph no longer verifies, PassMisreported if `changed` was a
+  // lie.
   PipelineReport Run(Graph& graph);
 
  private:

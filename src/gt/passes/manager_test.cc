@@ -33,7 +33,12 @@ graph @g(%x: input "x" f32[4, 8]) {
 class ScriptedPass : public Pass {
  public:
   ScriptedPass(std::string_view name, std::function<bool(Graph&)> run)
-      : info_{.name = name, .summary = "", .description = "", .reads = "", .writes = "", .never = ""},
+      : info_{.name = name,
+              .summary = "",
+              .description = "",
+              .reads = "",
+              .writes = "",
+              .never = ""},
         run_(std::move(run)) {}
   const PassInfo& info() const override { return info_; }
   bool Run(Graph& graph) override { return run_(graph); }
@@ -205,7 +210,8 @@ TEST(PassManager, WritesTheGraphThatTheFailingPassWasGiven) {
   EXPECT_EQ(ReadAll(path), fmt::format("// {}\n{}", command, given));
 }
 
-// A pass that the registry knows fails on a graph no front end makes, and the command of its reproducer fails alike.
+// A pass that the registry knows fails on a graph no front end makes, and the command of its
+// reproducer fails alike.
 TEST(PassManager, ReproducerReplaysTheFailure) {
   Folder folder;
   auto graph = Parse(kGraph);
@@ -282,8 +288,9 @@ TEST(PassManager, DumpsGraphsAndDifferences) {
   manager.Run(*graph);
   std::vector<std::string> names;
   for (const auto& file : folder.Files()) names.push_back(file.filename().string());
-  EXPECT_EQ(names, (std::vector<std::string>{"00_dce.after.gtir", "00_dce.before.gtir", "00_dce.diff",
-                                             "01_cse.after.gtir", "01_cse.before.gtir", "01_cse.diff"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"00_dce.after.gtir", "00_dce.before.gtir", "00_dce.diff",
+                                      "01_cse.after.gtir", "01_cse.before.gtir", "01_cse.diff"}));
   EXPECT_EQ(ReadAll(folder.Files()[1]), start);
   EXPECT_EQ(ReadAll(folder.Files()[0]), ReadAll(folder.Files()[4]));
   EXPECT_NE(ReadAll(folder.Files()[2]).find("aten::neg"), std::string::npos);

@@ -1,18 +1,24 @@
-// A pass rewrites a graph. It is a name, options, a contract, `Run`, which says truthfully whether it changed anything, and
-// counters that tell what it did.
+// A pass rewrites a graph. It is a name, options, a contract, `Run`, which says truthfully whether
+// it changed anything, and counters that tell what it did.
 //
 // What every pass keeps to, besides its own contract:
 //   - Bits. Outputs of the graph are bitwise what they were, unless the contract says otherwise.
-//   - Order. Random operators and collectives keep their number and order: dropping a random operator would shift what the
+//   - Order. Random operators and collectives keep their number and order: dropping a random
+//   operator would shift what the
 //     later ones draw, and dropping a collective on one rank makes the others wait for it.
-//   - Output aliasing. The caller owns what a step returns: it scales gradients in place and copies updates over buffers. A
-//     pass therefore never makes an output share memory with another output or with an input if it did not before.
-//   - Metadata. A node that takes another's place carries its Meta; of two nodes that become one, the surviving keeps its own.
+//   - Output aliasing. The caller owns what a step returns: it scales gradients in place and copies
+//   updates over buffers. A
+//     pass therefore never makes an output share memory with another output or with an input if it
+//     did not before.
+//   - Metadata. A node that takes another's place carries its Meta; of two nodes that become one,
+//   the surviving keeps its own.
 //   - Names. Values that stay keep their names.
-//   - Repeatability. The same options on an equal graph give an equal graph, however often Run was called before: bisecting
+//   - Repeatability. The same options on an equal graph give an equal graph, however often Run was
+//   called before: bisecting
 //     and reproducers run a pass again to get the graph it was given.
 //   - Linear time: 3 us a node is the budget.
-// The manager (passes/manager.h) does the rest: timing, verification, checking `changed`, dumps, reproducers.
+// The manager (passes/manager.h) does the rest: timing, verification, checking `changed`, dumps,
+// reproducers.
 #pragma once
 
 #include <cstdint>
@@ -48,14 +54,16 @@ class Pass {
   virtual const PassInfo& info() const = 0;
   std::string name() const { return std::string(info().name); }
 
-  // True exactly when the graph's hash is another one now. May throw: the graph is then not used any more.
+  // True exactly when the graph's hash is another one now. May throw: the graph is then not used
+  // any more.
   virtual bool Run(Graph& graph) = 0;
 
   std::span<Option> options() { return options_; }
   std::span<const Option> options() const { return options_; }
   std::span<const Counter* const> counters() const { return counters_; }
 
-  // The name with every option that differs from its default, as MakePass (passes/registry.h) reads it.
+  // The name with every option that differs from its default, as MakePass (passes/registry.h) reads
+  // it.
   std::string Spec() const;
 
  protected:
@@ -77,8 +85,9 @@ class Pass {
 
 using PassList = std::vector<std::unique_ptr<Pass>>;
 
-// A number that a pass publishes, as a member of it: Counter merged_{this, "merged", "nodes replaced by an earlier one"};
-// It grows over all runs of the pass object; the manager reports the growth of each run.
+// A number that a pass publishes, as a member of it: Counter merged_{this, "merged", "nodes
+// replaced by an earlier one"}; It grows over all runs of the pass object; the manager reports the
+// growth of each run.
 class Counter {
  public:
   Counter(Pass* pass, std::string_view name, std::string_view help) : name_(name), help_(help) {

@@ -165,27 +165,27 @@ std::string CountersTable(const Pass& pass) {
 
 std::string PassSection(const Pass& pass) {
   const PassInfo& info = pass.info();
-  return fmt::format(
-      "\n## {}\n{}\n\n{}\n\n- Reads: {}\n- Writes: {}\n- Never: {}\n{}{}", info.name, info.summary,
-      info.description, info.reads, info.writes, info.never, OptionsTable(pass), CountersTable(pass));
+  return fmt::format("\n## {}\n{}\n\n{}\n\n- Reads: {}\n- Writes: {}\n- Never: {}\n{}{}", info.name,
+                     info.summary, info.description, info.reads, info.writes, info.never,
+                     OptionsTable(pass), CountersTable(pass));
 }
 
 constexpr std::string_view kMarkdownHead = R"(# Passes
 
-Generated from the table of passes by `gt docs passes`; a test compares the two. How to write one:
-[adding_a_pass.md](adding_a_pass.md).
+Made by `gt docs passes`; do not edit. How to write a pass: [adding_a_pass.md](adding_a_pass.md).
 
-A pass rewrites the graph of a train step. Run any of them on a stored graph with
-`gt opt --pass='dce,canonicalize{remove_copies=false}' step.gtir`, leave one out of a training run with
-`--compile.disable_passes=cse`, and see what each did with `--compile.debug_graph_passes`.
+A pass rewrites the graph of a train step. `gt opt --pass='dce,cse{cross_phase=none}' step.gtir` runs
+passes on a stored graph, `--compile.disable_passes=cse` leaves one out of a training run, and
+`--compile.debug_graph_passes` shows what each one did.
 
 All passes keep to this, unless their own section says otherwise:
 - The outputs of the graph keep their bits.
-- Random operators and collectives keep their number and order. Dropping a random operator would shift what the later
-  ones draw; dropping a collective on one rank makes the others wait for it.
-- An output never starts to share memory with another output or with an input. The caller owns what a step returns: it
-  scales gradients in place and copies updates over buffers.
-- A node that takes another's place carries its metadata; of two nodes that become one, the earlier keeps its own.
+- Random operators and collectives keep their number and order. Dropping a random operator would
+  shift what the later ones draw; dropping a collective on one rank makes the others wait for it.
+- An output never starts to share memory with another output or with an input. The caller owns what
+  a step returns: it scales gradients in place and copies updates over buffers.
+- A node that takes another's place carries its metadata; of two nodes that become one, the earlier
+  keeps its own.
 - Values that stay keep their names, so that dumps of successive passes can be compared.
 - Time is linear in the number of nodes, 3 us a node at most.
 )";

@@ -31,8 +31,8 @@ TEST(PassRegistry, NamesAreUniqueAndContractsComplete) {
     auto pass = entry.make();
     EXPECT_EQ(pass->name(), entry.name);
     EXPECT_TRUE(names.insert(pass->name()).second) << pass->name();
-    for (std::string_view text : {pass->info().summary, pass->info().description, pass->info().reads,
-                                  pass->info().writes, pass->info().never}) {
+    for (std::string_view text : {pass->info().summary, pass->info().description,
+                                  pass->info().reads, pass->info().writes, pass->info().never}) {
       EXPECT_TRUE(text.ends_with('.')) << pass->name() << ": " << text;
     }
   }
@@ -60,13 +60,15 @@ TEST(PassRegistry, PrintsOptionsThatWereSetInCode) {
 TEST(PassRegistry, SuggestsTheNearestPass) {
   Error error = FailureOf("dce,canonicalise");
   EXPECT_EQ(error.code(), ErrorCode::kUnknownPass);
-  EXPECT_NE(error.message().find("did you mean canonicalize?"), std::string::npos) << error.message();
+  EXPECT_NE(error.message().find("did you mean canonicalize?"), std::string::npos)
+      << error.message();
 }
 
 TEST(PassRegistry, SuggestsTheNearestOption) {
   Error error = FailureOf("dce{drop_randoms=true}");
   EXPECT_EQ(error.code(), ErrorCode::kUnknownOption);
-  EXPECT_NE(error.message().find("did you mean drop_random?"), std::string::npos) << error.message();
+  EXPECT_NE(error.message().find("did you mean drop_random?"), std::string::npos)
+      << error.message();
 }
 
 TEST(PassRegistry, RejectsWrongValues) {
@@ -76,11 +78,13 @@ TEST(PassRegistry, RejectsWrongValues) {
 }
 
 TEST(PassRegistry, RejectsMalformedLists) {
-  for (std::string_view specs : {",", "dce,", "dce,,cse", "dce{", "dce{drop_random}", "dce{drop_random=",
-                                 "dce{drop_random=true", "dce}", "dce cse", "dce{drop_random=\"true}",
-                                 "dce{=true}", "{}", "dce{drop_random=true drop_collectives=true}"}) {
+  for (std::string_view specs :
+       {",", "dce,", "dce,,cse", "dce{", "dce{drop_random}",
+        "dce{drop_random=", "dce{drop_random=true", "dce}", "dce cse", "dce{drop_random=\"true}",
+        "dce{=true}", "{}", "dce{drop_random=true drop_collectives=true}"}) {
     Error error = FailureOf(specs);
-    EXPECT_TRUE(error.code() == ErrorCode::kMalformedPassSpec || error.code() == ErrorCode::kBadOptionValue)
+    EXPECT_TRUE(error.code() == ErrorCode::kMalformedPassSpec ||
+                error.code() == ErrorCode::kBadOptionValue)
         << specs << ": " << error.what();
   }
   EXPECT_THROW(MakePass("dce,cse"), Error);
@@ -96,7 +100,8 @@ class ManyOptions : public Pass {
     Declare("ratio", &ratio, "");
   }
   const PassInfo& info() const override {
-    static constexpr PassInfo kInfo = {.name = "many", .summary = "", .description = "", .reads = "", .writes = "", .never = ""};
+    static constexpr PassInfo kInfo = {
+        .name = "many", .summary = "", .description = "", .reads = "", .writes = "", .never = ""};
     return kInfo;
   }
   bool Run(Graph&) override { return false; }

@@ -1,6 +1,6 @@
 // Symbolic versions of composite operators whose libtorch implementation asks for plain sizes. They are registered on
-// AutogradPrivateUse1, whose bit only traced tensors carry: real tensors never come here. Each takes the same path that
-// libtorch takes for the same arguments, because the captured step must run the very kernels that eager runs.
+// TESTING_ONLY_GenericWrapper, a key that only a recorder switches on: outside of a capture nothing comes here. Each takes the
+// same path that libtorch takes for the same arguments, because the captured step must run the very kernels that eager runs.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -111,7 +111,11 @@ Tensor Matmul(const Tensor& left, const Tensor& right) {
   return at::_unsafe_view_symint(left_batch.bmm(right_batch), output);
 }
 
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) { library.impl("matmul", Matmul); }
+TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericWrapper, library) { library.impl("matmul", Matmul); }
+
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, library) {
+  library.fallback(torch::CppFunction::makeFallthrough());
+}
 
 }  // namespace
 }  // namespace gt

@@ -25,11 +25,13 @@ using c10::DispatchKey;
 namespace functionalization = at::functionalization::impl;
 
 constexpr DispatchKey kInterceptKey = DispatchKey::TESTING_ONLY_GenericMode;
+constexpr DispatchKey kCompositeKey = DispatchKey::TESTING_ONLY_GenericWrapper;
 
 thread_local Recorder* active_recorder = nullptr;
 
 void SetListening(bool on) {
-  for (DispatchKey key : {kInterceptKey, DispatchKey::Functionalize, DispatchKey::Fake}) {
+  for (DispatchKey key :
+       {kInterceptKey, kCompositeKey, DispatchKey::Functionalize, DispatchKey::Fake}) {
     c10::impl::tls_set_dispatch_key_included(key, on);
   }
 }
@@ -384,10 +386,17 @@ void Recorder::Record(const c10::OperatorHandle& handle, torch::jit::Stack* stac
 
   torch::jit::drop(*stack, specs.size());
   int32_t next_result = 0;
-  size_t next_integer = 0;
-  for (const ResultSpec& result : op->schema.results) {
+  size_t next_integer = 0, next_symbol = 0;
+  for (size_t i = 0; i < op->schema.results.size(); ++i) {
+    const ResultSpec& result = op->schema.results[i];
     if (result.integer) {
-      stack->emplace_back(ToSymInt(context.integers()[next_integer++], shapes));
+      // Known from the arguments, or, for operators that read data, the symbol that the read binds.
+      Dim dim = next_integer < context.integers().size()
+                    ? context.integers()[next_integer++]
+                    : Dim::Symbol(node->bound_symbols()[next_symbol++]);
+      bool scalar = handle.schema().returns()[i].type()->kind() == c10::TypeKind::NumberType;
+      c10::SymInt number = ToSymInt(dim, shapes);
+      stack->push_back(scalar ? c10::IValue(at::Scalar(number)) : c10::IValue(number));
     } else if (result.list) {
       c10::List<at::Tensor> list;
       while (next_result < node->result_count()) {
@@ -396,15 +405,8 @@ void Recorder::Record(const c10::OperatorHandle& handle, torch::jit::Stack* stac
       stack->emplace_back(std::move(list));
     } else {
       const TensorType& type = node->result(next_result)->type();
-      at::Tensor tensor = type.defined() ? MakeTraced(node->result(next_result), shapes) : at::Tensor();
-      stack->emplace_back(std::move(tensor));
+      stack->emplace_back(type.defined() ? MakeTraced(node->result(next_result), shapes) : at::Tensor());
       ++next_result;
-    }
-  }
-  // aten::_local_scalar_dense: the number it returns is the symbol it binds.
-  if (!handle.schema().returns().empty() && op->schema.results.empty()) {
-    for (SymbolId id : node->bound_symbols()) {
-      stack->emplace_back(at::Scalar(ToSymInt(Dim::Symbol(id), shapes)));
     }
   }
 }

@@ -1,8 +1,9 @@
 // Listens to libtorch and writes down every operator that runs below autograd as a node of a graph.
 //
-// While a Recorder is active on a thread, three dispatch keys are switched on for that thread:
+// While a Recorder is active on a thread, four dispatch keys are switched on for that thread:
 //   TESTING_ONLY_GenericMode  above autograd: tensors of the model (parameters, buffers) are replaced by the traced tensors
 //                             that stand for them, so any module is captured as it is, without touching its members;
+//   TESTING_ONLY_GenericWrapper  our symbolic versions of composite operators (trace/composites.cc);
 //   Functionalize             libtorch's own removal of mutation and tracking of views;
 //   Fake                      below everything: our fallback, which records the operator and answers with traced tensors.
 // The recorder knows no model and no pass. It learns where it is from the scopes that modules open (trace/scope.h).

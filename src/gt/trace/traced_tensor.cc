@@ -8,11 +8,12 @@
 namespace gt {
 namespace {
 
-c10::DispatchKeySet TracedKeys() {
+c10::DispatchKeySet KeysOn(c10::Device device) {
   using c10::DispatchKey;
-  return c10::DispatchKeySet(DispatchKey::Fake) | c10::DispatchKeySet(DispatchKey::PrivateUse1) |
-         c10::DispatchKeySet(DispatchKey::AutogradPrivateUse1) |
-         c10::DispatchKeySet(DispatchKey::ADInplaceOrView);
+  bool cuda = device.is_cuda();
+  return c10::DispatchKeySet({DispatchKey::Fake, cuda ? DispatchKey::CUDA : DispatchKey::CPU,
+                              cuda ? DispatchKey::AutogradCUDA : DispatchKey::AutogradCPU,
+                              DispatchKey::ADInplaceOrView});
 }
 
 [[noreturn]] void ConcreteSizeAsked(const TracedTensor& tensor, const char* what) {
@@ -30,7 +31,7 @@ c10::DispatchKeySet TracedKeys() {
 }  // namespace
 
 TracedTensor::TracedTensor(Value* value, ShapeEnv& shapes, c10::Device device)
-    : TensorImpl(TracedKeys(), c10::scalarTypeToTypeMeta(ToTorch(value->type().dtype)), device),
+    : TensorImpl(KeysOn(device), c10::scalarTypeToTypeMeta(ToTorch(value->type().dtype)), device),
       value_(value),
       shapes_(shapes) {
   const TensorType& type = value->type();

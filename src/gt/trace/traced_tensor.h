@@ -1,7 +1,6 @@
 // A tensor without data that stands for a value of the graph being captured. It carries its value's sizes and strides
-// (symbolic where the type is) and two marks in its dispatch keys: Fake, where the recorder listens below autograd, and the
-// PrivateUse1 backend, which no real tensor has, so that our symbolic versions of composite operators apply to traced
-// tensors alone.
+// (symbolic where the type is) and the dispatch keys of a real tensor on its device, so that libtorch takes the same decisions
+// as it takes in eager runs, plus Fake, where the recorder listens below autograd.
 #pragma once
 
 #include <ATen/core/Tensor.h>

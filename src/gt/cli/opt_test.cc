@@ -1,0 +1,110 @@
+// gt opt as a user runs it.
+#include <gtest/gtest.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "gt/passes/registry.h"
+
+namespace gt {
+namespace {
+
+constexpr std::string_view kGraph =
+    "graph @g(%x: input \"x\" f32[4]) {\n"
+    "  %dead = aten::neg(%x) : f32[4]\n"
+    "  %y = aten::relu(%x) : f32[4] {module = \"layers.0\"}\n"
+    "  return result \"y\" %y\n"
+    "}\n";
+
+struct Outcome {
+  int status;
+  std::string output;  // stdout and stderr
+};
+
+class Opt : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("gt_opt_test_" + std::to_string(getpid()));
+    std::filesystem::create_directories(folder_);
+    std::ofstream(Path("in.gtir")) << kGraph;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string Path(const std::string& name) const { return (folder_ / name).string(); }
+  Outcome Run(const std::string& args) const {
+    FILE* pipe = popen((std::string(GT_BINARY) + " opt " + args + " 2>&1").c_str(), "r");
+    Outcome outcome;
+    char buffer[4096];
+    while (size_t count = fread(buffer, 1, sizeof buffer, pipe))
+      outcome.output.append(buffer, count);
+    outcome.status = WEXITSTATUS(pclose(pipe));
+    return outcome;
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+bool Has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_F(Opt, RunsPassesAndPrints) {
+  Outcome outcome = Run("--pass=dce,cse " + Path("in.gtir"));
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(outcome.output,
+            "graph @g(%x: input \"x\" f32[4]) {\n"
+            "  %y = aten::relu(%x) : f32[4] {module = \"layers.0\"}\n"
+            "  return result \"y\" %y\n"
+            "}\n");
+}
+
+TEST_F(Opt, ReadsStdinAndWritesAFile) {
+  Outcome outcome = Run("--pass='dce{drop_random=true}' --no-metadata -o " + Path("out.gtir") +
+                        " - < " + Path("in.gtir"));
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_EQ(outcome.output, "");
+  std::ifstream file(Path("out.gtir"));
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  EXPECT_FALSE(Has(text, "%dead"));
+  EXPECT_FALSE(Has(text, "module"));
+}
+
+TEST_F(Opt, ShowsTimesCountsAndDifferences) {
+  Outcome outcome = Run("--pass=dce --timing --stats --diff " + Path("in.gtir"));
+  EXPECT_TRUE(Has(outcome.output, "us/node")) << outcome.output;
+  EXPECT_TRUE(Has(outcome.output, "dce.erased")) << outcome.output;
+  EXPECT_TRUE(Has(outcome.output, "aten::neg")) << outcome.output;
+  EXPECT_FALSE(Has(outcome.output, "graph @g")) << outcome.output;
+}
+
+TEST_F(Opt, ListsEveryPassWithItsOptions) {
+  Outcome outcome = Run("--list");
+  for (const std::string& name : PassNames()) EXPECT_TRUE(Has(outcome.output, name)) << name;
+  EXPECT_TRUE(Has(outcome.output, "drop_random"));
+}
+
+TEST_F(Opt, VerifiesOnly) {
+  EXPECT_EQ(Run("--verify-only " + Path("in.gtir")).output, "");
+  std::ofstream(Path("bad.gtir"))
+      << "graph @g(%x: input \"x\" f32[4]) {\n  %y = aten::relu(%x) : f32[5]\n  return\n}\n";
+  Outcome outcome = Run("--verify-only " + Path("bad.gtir"));
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_TRUE(Has(outcome.output, "GT-E0307")) << outcome.output;
+}
+
+TEST_F(Opt, ExplainsBadInput) {
+  EXPECT_TRUE(Has(Run("").output, "GT-E0107"));
+  EXPECT_TRUE(Has(Run("--pass=dse " + Path("in.gtir")).output, "did you mean dce?"));
+  EXPECT_TRUE(Has(Run("--disable_passes=dse " + Path("in.gtir")).output, "did you mean dce?"));
+  EXPECT_TRUE(Has(Run("--pass=dce " + Path("missing.gtir")).output, "GT-E0200"));
+  EXPECT_TRUE(Has(Run("--pass=dce -o /dev/null/x " + Path("in.gtir")).output, "GT-E0355"));
+  EXPECT_TRUE(Has(Run("--passes=dce " + Path("in.gtir")).output, "did you mean --pass"));
+}
+
+}  // namespace
+}  // namespace gt
