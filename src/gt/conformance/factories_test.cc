@@ -23,9 +23,8 @@ Case& Format(Case& c) {
 
 Conform kSizes({"aten::zeros", "aten::ones", "aten::empty.memory_format"},
                [](Case& c) { Options(c.Ints(c.RandomShape(0, 4)), kAllTypes); });
-Conform kFull("aten::full", [](Case& c) {
-  Options(c.Ints(c.RandomShape(0, 4)).RandomNumber(), kRealTypes);
-});
+Conform kFull("aten::full",
+              [](Case& c) { Options(c.Ints(c.RandomShape(0, 4)).RandomNumber(), kRealTypes); });
 Conform kEmptyStrided("aten::empty_strided", [](Case& c) {
   Shape shape = c.RandomShape(0, 4), strides;
   for (size_t i = 0; i < shape.size(); ++i) strides.push_back(c.Extent());
@@ -35,7 +34,8 @@ Conform kEmptyPermuted("aten::empty_permuted", [](Case& c) {
   Shape shape = c.RandomShape(0, 4);
   Shape order;
   for (size_t i = 0; i < shape.size(); ++i) {
-    order.insert(order.begin() + c.Random(0, static_cast<int64_t>(i)), Dim(static_cast<int64_t>(i)));
+    order.insert(order.begin() + c.Random(0, static_cast<int64_t>(i)),
+                 Dim(static_cast<int64_t>(i)));
   }
   Options(c.Ints(shape).Ints(order), kAllTypes);
 });
@@ -65,13 +65,11 @@ Conform kArangeStep("aten::arange.start_step", [](Case& c) {
   // Asked for integers with a step below 1, libtorch divides by zero and the process dies.
   Options(c, kRealTypes);
 });
-Conform kLinspace("aten::linspace", [](Case& c) {
-  Options(c.Float(0).Float(1).Int(c.Extent()), kRealTypes);
-});
+Conform kLinspace("aten::linspace",
+                  [](Case& c) { Options(c.Float(0).Float(1).Int(c.Extent()), kRealTypes); });
 Conform kEye("aten::eye", [](Case& c) { Options(c.Int(c.Extent()), kRealTypes); });
-Conform kEyeRectangle("aten::eye.m", [](Case& c) {
-  Options(c.Int(c.Extent()).Int(c.Extent()), kRealTypes);
-});
+Conform kEyeRectangle("aten::eye.m",
+                      [](Case& c) { Options(c.Int(c.Extent()).Int(c.Extent()), kRealTypes); });
 
 Conform kLike({"aten::zeros_like", "aten::ones_like", "aten::empty_like"}, [](Case& c) {
   c.Tensor(c.Pick(kAllTypes), c.RandomShape(0, 4));
@@ -98,7 +96,8 @@ Conform kNewEmptyStrided("aten::new_empty_strided", [](Case& c) {
 Conform kTriangles({"aten::tril", "aten::triu"}, [](Case& c) {
   c.Tensor(c.Pick(kAllTypes), c.RandomShape(2, 4)).Int(c.Random(-2, 2));
 });
-Conform kLift("aten::lift_fresh_copy", [](Case& c) { c.Tensor(c.Pick(kAllTypes), c.RandomShape(0, 4)); });
+Conform kLift("aten::lift_fresh_copy",
+              [](Case& c) { c.Tensor(c.Pick(kAllTypes), c.RandomShape(0, 4)); });
 
 Conform kRand({"aten::rand", "aten::randn"},
               [](Case& c) { Options(c.Ints(c.RandomShape(0, 4)), kRealTypes); });
@@ -130,7 +129,8 @@ Conform kRandintLikeLow("aten::randint_like.low_dtype", [](Case& c) {
   c.Tensor(c.Pick(kRealTypes), c.RandomShape(0, 4)).Int(-3).Int(7);
   Format(Options(c, kCountTypes));
 });
-Conform kInPlaceForms({"aten::normal_functional", "aten::uniform", "aten::exponential", "aten::random"},
+Conform kInPlaceForms({"aten::normal_functional", "aten::uniform", "aten::exponential",
+                       "aten::random"},
                       [](Case& c) { c.Tensor(c.Pick(kRealTypes), c.RandomShape(0, 4)); });
 Conform kRandomFrom("aten::random.from", [](Case& c) {
   c.Tensor(c.Pick(kRealTypes), c.RandomShape(0, 4)).Int(0);
@@ -141,14 +141,18 @@ Conform kBernoulli("aten::bernoulli", [](Case& c) {
 });
 Conform kBernoulliP("aten::bernoulli.p",
                     [](Case& c) { c.Tensor(c.Pick(kRealTypes), c.RandomShape(0, 4)).Float(0.5); });
-Conform kMultinomial("aten::multinomial", [](Case& c) {
-  Shape shape;
-  if (c.Chance()) shape.push_back(c.Extent());
-  shape.push_back(c.Extent(1, 5));
-  c.Tensor(c.Pick({DType::kFloat32, DType::kFloat64}), shape, {.fill = Fill::kUnit});
-  c.Int(c.Random(1, c.Drawn(shape.back()))).Bool(c.Chance());
-}, {.data_variant = false});  // that enough categories exist is a question about the size
-// Without elements the CPU kernel returns its input and a mask of the input's dtype; the rule says bool as on CUDA.
+Conform kMultinomial(
+    "aten::multinomial",
+    [](Case& c) {
+      Shape shape;
+      if (c.Chance()) shape.push_back(c.Extent());
+      shape.push_back(c.Extent(1, 5));
+      c.Tensor(c.Pick({DType::kFloat32, DType::kFloat64}), shape, {.fill = Fill::kUnit});
+      c.Int(c.Random(1, c.Drawn(shape.back()))).Bool(c.Chance());
+    },
+    {.data_variant = false});  // that enough categories exist is a question about the size
+// Without elements the CPU kernel returns its input and a mask of the input's dtype; the rule says
+// bool as on CUDA.
 Conform kDropout("aten::native_dropout", [](Case& c) {
   Shape shape;
   for (int64_t rank = c.Random(0, 4); rank > 0; --rank) shape.push_back(c.Extent(1, 5));

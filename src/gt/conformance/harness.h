@@ -1,14 +1,19 @@
-// Compares the rules of ops/ with libtorch itself. For each operator a generator makes random valid calls; each call is
-// run by libtorch on real tensors and by the rule on types, and the results must agree in number, dtype, device, sizes,
-// strides (all of them, also of size-one and empty dimensions), aliasing, and for views the offset. Three variants:
+// Compares the rules of ops/ with libtorch itself. For each operator a generator makes random valid
+// calls; each call is run by libtorch on real tensors and by the rule on types, and the results
+// must agree in number, dtype, device, sizes, strides (all of them, also of size-one and empty
+// dimensions), aliasing, and for views the offset. Three variants:
 //   static    all extents are numbers;
-//   symbolic  some extents are input symbols. The rule's answer, evaluated at the extents it was hinted with, must be
-//             libtorch's; and at other extents that satisfy the guards it left, it must be libtorch's again. A rule that
-//             bakes a hint into its answer fails here, and so does one that pins a symbol by a guard without need;
-//   data      some extents are data symbols. The rule must not ask about them; strides are compared where these extents
+//   symbolic  some extents are input symbols. The rule's answer, evaluated at the extents it was
+//   hinted with, must be
+//             libtorch's; and at other extents that satisfy the guards it left, it must be
+//             libtorch's again. A rule that bakes a hint into its answer fails here, and so does
+//             one that pins a symbol by a guard without need;
+//   data      some extents are data symbols. The rule must not ask about them; strides are compared
+//   where these extents
 //             are at least 2 (rules take them as neither 0 nor 1).
 //
-// A file of cases registers generators like this (arguments in schema order, missing ones are left at their defaults):
+// A file of cases registers generators like this (arguments in schema order, missing ones are left
+// at their defaults):
 //
 //   Conform kMul("aten::mul.Tensor", [](Case& c) {
 //     Shape shape = c.RandomShape(0, 4);
@@ -16,8 +21,10 @@
 //     c.Tensor(c.Pick(kAllTypes), c.BroadcastOperand(shape));
 //   });
 //
-// Environment: GT_CONFORMANCE_SEED=n, GT_CONFORMANCE_ITERATIONS=n (calls per operator and variant), GT_SLOW=1 for ten times
-// as many. A failure prints the seed and iteration that repeat it alone.
+// Environment: GT_CONFORMANCE_SEED=n, GT_CONFORMANCE_ITERATIONS=n (calls per operator and variant),
+// GT_SLOW=1 for ten times as many, GT_CONFORMANCE_DEVICE=cuda to run on a GPU (rules know where the
+// kernels of the two devices lay results out differently). A failure prints the seed and iteration
+// that repeat it alone.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +53,8 @@ enum class Fill : uint8_t {
 };
 
 enum class LayoutChoice : uint8_t {
-  kAny,         // permuted, sliced, stepped over, expanded, overlapping, or plain
+  kAny,         // kRegular, or strides that follow no pattern
+  kRegular,     // permuted, sliced, stepped over, expanded, or plain
   kDense,       // permuted or plain
   kContiguous,  // plain
 };
@@ -57,7 +65,8 @@ struct TensorOptions {
   Dim bound = 1;
 };
 
-// One random call, built by a generator. Extents are Dims: numbers, or symbols hinted with the number drawn.
+// One random call, built by a generator. Extents are Dims: numbers, or symbols hinted with the
+// number drawn.
 class Case {
  public:
   Case(const Operator& op, Variant variant, uint64_t seed);
@@ -74,18 +83,22 @@ class Case {
     return options[Random(0, static_cast<int64_t>(n) - 1)];
   }
 
-  // A random extent: mostly 2 to 5, sometimes 1, now and then 0. In the symbolic variants it may be a symbol.
+  // A random extent: mostly 2 to 5, sometimes 1, now and then 0. In the symbolic variants it may be
+  // a symbol.
   Dim Extent() { return Extent(0, 5); }
-  // Within bounds, which a symbol keeps as its range. `high` is a bound of the drawn value only, unless `capped`.
+  // Within bounds, which a symbol keeps as its range. `high` is a bound of the drawn value only,
+  // unless `capped`.
   Dim Extent(int64_t low, int64_t high, bool capped = false);
-  // An extent that must equal this one: the same Dim, or another symbol with the same hint, so that the rule has to find
-  // out and leave a guard.
+  // An extent that must equal this one: the same Dim, or another symbol with the same hint, so that
+  // the rule has to find out and leave a guard.
   Dim MustEqual(const Dim& extent);
-  // The number that was drawn for an extent. Use it only to pick arguments that must be plain numbers.
+  // The number that was drawn for an extent. Use it only to pick arguments that must be plain
+  // numbers.
   int64_t Drawn(const Dim& extent) const { return env_.Hint(extent); }
 
   Shape RandomShape(int min_rank, int max_rank);
-  // The shape of an operand that broadcasts to `shape`: leading dimensions may be missing, others be 1.
+  // The shape of an operand that broadcasts to `shape`: leading dimensions may be missing, others
+  // be 1.
   Shape BroadcastOperand(const Shape& shape);
   // Every dimension through MustEqual.
   Shape MustEqual(const Shape& shape);
@@ -115,10 +128,11 @@ class Case {
   // Leaves the argument at its default.
   Case& Default();
 
-  // This call is one of few where a symbol may legitimately be pinned to its hint (a kernel that wants a fixed extent).
+  // This call is one of few where a symbol may legitimately be pinned to its hint (a kernel that
+  // wants a fixed extent).
   void AllowPinned() { pinned_allowed_ = true; }
-  // libtorch's answer does not follow from types for this call (it reads data, say): only the number and dtypes of the
-  // results are compared. Say why at the call.
+  // libtorch's answer does not follow from types for this call (it reads data, say): only the
+  // number and dtypes of the results are compared. Say why at the call.
   void CompareDTypesOnly() { dtypes_only_ = true; }
   // The result may or may not share memory with an argument. Say why at the call.
   void IgnoreAliasing() { aliasing_ignored_ = true; }
@@ -130,6 +144,9 @@ class Case {
     TensorOptions options;
   };
   const Operator& op() const { return op_; }
+  // Where the operands live.
+  static Device device();
+  static bool on_cuda() { return device().kind == DeviceKind::kCuda; }
   Variant variant() const { return variant_; }
   const TensorType& operand_type(int i) const { return operands_[i].type; }
   ShapeEnv& env() { return env_; }
@@ -159,7 +176,8 @@ struct ConformOptions {
   double share = 1.0;  // fewer iterations for slow operators
 };
 
-// Registers a generator and with it a test, Conformance.aten_mul_Tensor. Objects of namespace scope.
+// Registers a generator and with it a test, Conformance.aten_mul_Tensor. Objects of namespace
+// scope.
 class Conform {
  public:
   Conform(std::string_view op, void (*generate)(Case&), ConformOptions options = {});
@@ -178,20 +196,20 @@ std::string_view ExemptionOf(std::string_view op);
 
 inline constexpr DType kRealTypes[] = {DType::kFloat32, DType::kFloat64, DType::kBFloat16,
                                        DType::kFloat16};
-inline constexpr DType kFloatTypes[] = {DType::kFloat32,  DType::kFloat64,   DType::kBFloat16,
-                                        DType::kFloat16,  DType::kComplex64, DType::kComplex128};
+inline constexpr DType kFloatTypes[] = {DType::kFloat32, DType::kFloat64,   DType::kBFloat16,
+                                        DType::kFloat16, DType::kComplex64, DType::kComplex128};
 inline constexpr DType kIntTypes[] = {DType::kUInt8, DType::kInt8, DType::kInt16, DType::kInt32,
                                       DType::kInt64};
-inline constexpr DType kAllTypes[] = {
-    DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kFloat16, DType::kBool,
-    DType::kUInt8,   DType::kInt8,    DType::kInt16,    DType::kInt32,   DType::kInt64,
-    DType::kComplex64, DType::kComplex128};
+inline constexpr DType kAllTypes[] = {DType::kFloat32, DType::kFloat64,   DType::kBFloat16,
+                                      DType::kFloat16, DType::kBool,      DType::kUInt8,
+                                      DType::kInt8,    DType::kInt16,     DType::kInt32,
+                                      DType::kInt64,   DType::kComplex64, DType::kComplex128};
 inline constexpr DType kNonComplexTypes[] = {
     DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kFloat16, DType::kBool,
     DType::kUInt8,   DType::kInt8,    DType::kInt16,    DType::kInt32,   DType::kInt64};
 // Without bool.
-inline constexpr DType kNumberTypes[] = {
-    DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kFloat16, DType::kUInt8,
-    DType::kInt8,    DType::kInt16,   DType::kInt32,    DType::kInt64};
+inline constexpr DType kNumberTypes[] = {DType::kFloat32, DType::kFloat64, DType::kBFloat16,
+                                         DType::kFloat16, DType::kUInt8,   DType::kInt8,
+                                         DType::kInt16,   DType::kInt32,   DType::kInt64};
 
 }  // namespace gt::conformance

@@ -11,6 +11,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
+#include <dlfcn.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
@@ -150,7 +151,20 @@ Shape Case::RandomDims(int64_t rank, int64_t min_count) {
   return dims;
 }
 
+Device Case::device() {
+  static const Device kDevice = [] {
+    const char* name = std::getenv("GT_CONFORMANCE_DEVICE");
+    if (name == nullptr || std::string_view(name) == "cpu") return Device{};
+    // As the program does it: the CUDA half of libtorch registers its kernels when it is loaded.
+    void* library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
+    GT_CHECK(library != nullptr, "GT_CONFORMANCE_DEVICE={}: {}", name, dlerror());
+    return Device{DeviceKind::kCuda, 0};
+  }();
+  return kDevice;
+}
+
 void Case::PushOperand(Operand operand) {
+  operand.type.device = device();
   auto index = static_cast<int32_t>(operands_.size());
   operands_.push_back(std::move(operand));
   if (list_ != nullptr) {
@@ -160,14 +174,15 @@ void Case::PushOperand(Operand operand) {
   }
 }
 
-// Strides that follow no pattern, as of diagonals and sliding windows: the only layouts whose order can change with sizes.
+// Strides that follow no pattern, as of diagonals and sliding windows: the only layouts whose order
+// can change with sizes.
 Case& Case::ArbitraryTensor(DType dtype, const Shape& sizes, const TensorOptions& options) {
   Operand operand;
   operand.type.dtype = dtype;
   operand.type.sizes = sizes;
   operand.storage = 1;
   for (const Dim& size : sizes) {
-    operand.type.strides.push_back(Extent(0, 7));
+    operand.type.strides.push_back(Chance(0.1) ? Dim(0) : Extent(1, 7));
     operand.storage += size * operand.type.strides.back();
   }
   operand.options = options;
@@ -177,13 +192,15 @@ Case& Case::ArbitraryTensor(DType dtype, const Shape& sizes, const TensorOptions
   return *this;
 }
 
-// A random layout is a row-major buffer with permuted dimensions, some of them longer than needed (sliced), stepped over
-// or repeated. All of it in Dims, so that the same layout exists at every value of the symbols.
+// A random layout is a row-major buffer with permuted dimensions, some of them longer than needed
+// (sliced), stepped over or repeated. All of it in Dims, so that the same layout exists at every
+// value of the symbols.
 Case& Case::Tensor(DType dtype, const Shape& sizes, const TensorOptions& options) {
   size_t rank = sizes.size();
   LayoutChoice layout = options.layout;
   if (layout == LayoutChoice::kAny && Chance(0.03)) return ArbitraryTensor(dtype, sizes, options);
-  if (layout == LayoutChoice::kAny && Chance(0.35)) layout = LayoutChoice::kContiguous;
+  if (layout == LayoutChoice::kAny) layout = LayoutChoice::kRegular;
+  if (layout == LayoutChoice::kRegular && Chance(0.35)) layout = LayoutChoice::kContiguous;
   std::vector<size_t> order(rank);
   std::iota(order.begin(), order.end(), 0);
   if (layout != LayoutChoice::kContiguous && Chance(0.6)) {
@@ -195,7 +212,7 @@ Case& Case::Tensor(DType dtype, const Shape& sizes, const TensorOptions& options
       std::shuffle(order.begin(), order.end(), random_);
     }
   }
-  bool dense = layout != LayoutChoice::kAny || Chance(0.4);
+  bool dense = layout != LayoutChoice::kRegular || Chance(0.4);
   Shape buffer(rank), steps(rank, Dim(1)), starts(rank, Dim(0));
   for (size_t k = 0; k < rank; ++k) {
     size_t d = order[k];
@@ -269,9 +286,12 @@ Case& Case::Arg(Argument argument) {
 
 Case& Case::RandomNumber() {
   switch (Random(0, 4)) {
-    case 0: return Int(Random(1, 3));
-    case 1: return Bool(Chance());
-    default: return Float(static_cast<double>(Random(1, 9)) * 0.25);
+    case 0:
+      return Int(Random(1, 3));
+    case 1:
+      return Bool(Chance());
+    default:
+      return Float(static_cast<double>(Random(1, 9)) * 0.25);
   }
 }
 
@@ -289,7 +309,7 @@ class Runner {
     while (c_.args_.size() < c_.op_.schema.args.size()) c_.Default();
   }
 
-  enum class Outcome { kAgrees, kBothReject, kDiffers };
+  enum class Outcome { kAgrees, kBothReject, kNoKernel, kDiffers };
 
   Outcome Run() {
     std::vector<int64_t> hints;
@@ -298,15 +318,20 @@ class Runner {
     try {
       rule_error = Infer();
     } catch (const Error& error) {
-      // A layout that only data can decide is an error of its own; generators reach it with tensors no program has.
+      // A layout that only data can decide is an error of its own; generators reach it with tensors
+      // no program has.
       if (c_.variant_ != Variant::kData || error.code() != ErrorCode::kDataDependentBranch) throw;
       return Outcome::kBothReject;
     }
     std::string torch_error = Call(hints);
+    if (Case::on_cuda() && torch_error.find("Could not run") != std::string::npos) {
+      return Outcome::kNoKernel;
+    }
     if (!rule_error.empty() && !torch_error.empty()) return Outcome::kBothReject;
     // A dtype that graphs do not know (complex numbers of half precision) is rightly rejected.
     if (!rule_error.empty() && ReturnsUnknownDType()) return Outcome::kBothReject;
-    if (!rule_error.empty()) return Differs("the rule rejects what libtorch accepts: " + rule_error);
+    if (!rule_error.empty())
+      return Differs("the rule rejects what libtorch accepts: " + rule_error);
     if (!torch_error.empty()) {
       return Differs("the rule accepts what libtorch rejects: " + torch_error);
     }
@@ -357,7 +382,8 @@ class Runner {
     try {
       c_.op_.rule(context);
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::kInternal || error.code() == ErrorCode::kDataDependentBranch) throw;
+      if (error.code() == ErrorCode::kInternal || error.code() == ErrorCode::kDataDependentBranch)
+        throw;
       return error.what();
     }
     types_ = std::move(context.results());
@@ -383,9 +409,12 @@ class Runner {
         if (real) return at::randn({count}, plain);
         return dtype == at::kBool ? at::randint(0, 2, {count}, plain)
                                   : at::randint(1, 4, {count}, plain);
-      case Fill::kUnit: return at::rand({count}, plain);
-      case Fill::kIndex: return at::randint(0, std::max<int64_t>(bound, 1), {count}, plain);
-      case Fill::kSame: return at::full({count}, bound, plain);
+      case Fill::kUnit:
+        return at::rand({count}, plain);
+      case Fill::kIndex:
+        return at::randint(0, std::max<int64_t>(bound, 1), {count}, plain);
+      case Fill::kSame:
+        return at::full({count}, bound, plain);
     }
     return {};
   }
@@ -403,7 +432,8 @@ class Runner {
     torch_integers_.clear();
     for (const Case::Operand& operand : c_.operands_) {
       at::Tensor storage = Filled(ToTorch(operand.type.dtype), operand.storage.Evaluate(values),
-                                  operand.options, values);
+                                  operand.options, values)
+                               .to(ToTorch(operand.type.device));
       tensors_.push_back(at::as_strided(storage, Evaluated(operand.type.sizes, values),
                                         Evaluated(operand.type.strides, values),
                                         operand.offset.Evaluate(values)));
@@ -452,7 +482,8 @@ class Runner {
     c10::IValue value = ToIValue(spec, argument, values);
     if (spec.kind == ArgKind::kTensor && !value.isNone()) {
       at::Scalar number = value.toScalar();
-      // As libtorch's own wrapped_scalar_tensor does it: numbers are 0-dim tensors of the widest dtype of their kind.
+      // As libtorch's own wrapped_scalar_tensor does it: numbers are 0-dim tensors of the widest
+      // dtype of their kind.
       at::ScalarType dtype = number.isFloatingPoint() ? at::kDouble
                              : number.isBoolean()     ? at::kBool
                                                       : at::kLong;
@@ -466,7 +497,8 @@ class Runner {
   // Compares the rule's answer, evaluated at these values, with libtorch's.
   std::string Compare(SymbolValues values, bool strides) {
     if (results_.size() != types_.size()) {
-      return fmt::format("libtorch returns {} tensors, the rule {}", results_.size(), types_.size());
+      return fmt::format("libtorch returns {} tensors, the rule {}", results_.size(),
+                         types_.size());
     }
     for (size_t i = 0; i < results_.size(); ++i) {
       std::string problem = CompareResult(i, values, strides);
@@ -486,7 +518,8 @@ class Runner {
     const at::Tensor& real = results_[i];
     const TensorType& type = types_[i];
     if (real.defined() != type.defined()) {
-      return fmt::format("libtorch's is {}, the rule's {}", real.defined() ? "defined" : "undefined",
+      return fmt::format("libtorch's is {}, the rule's {}",
+                         real.defined() ? "defined" : "undefined",
                          type.defined() ? "defined" : "undefined");
     }
     if (!real.defined()) return "";
@@ -506,15 +539,16 @@ class Runner {
     if (strides) {
       std::vector<int64_t> expected = Evaluated(type.strides, values);
       if (!SameStrides(expected, real)) {
-        return fmt::format("strides: libtorch {}, the rule {} (sizes {})", List(real.strides().vec()),
-                           List(expected), List(sizes));
+        return fmt::format("strides: libtorch {}, the rule {} (sizes {})",
+                           List(real.strides().vec()), List(expected), List(sizes));
       }
     }
     return CompareAliasing(i, values, strides);
   }
 
-  // With numbers every stride must agree. With symbols those that reach no element need not: rules do not pin a size to
-  // find out whether a tensor happens to be dense there, and that is all it would change (see rules.h).
+  // With numbers every stride must agree. With symbols those that reach no element need not: rules
+  // do not pin a size to find out whether a tensor happens to be dense there, and that is all it
+  // would change (see rules.h).
   bool SameStrides(const std::vector<int64_t>& ours, const at::Tensor& real) const {
     at::IntArrayRef theirs = real.strides();
     if (ours == theirs.vec()) return true;
@@ -533,7 +567,8 @@ class Runner {
     for (const at::Tensor& tensor : tensors_) {
       if (tensor.is_alias_of(real)) base = &tensor;
     }
-    // native_dropout hands a tensor without elements straight back; there is nothing in it to share.
+    // native_dropout hands a tensor without elements straight back; there is nothing in it to
+    // share.
     if (!c_.op_.is_view() && real.numel() == 0) return "";
     if (c_.op_.is_view() != (base != nullptr)) {
       return fmt::format("libtorch's result {} an argument, the rule says otherwise",
@@ -559,7 +594,8 @@ class Runner {
       std::set<SymbolId> symbols;
       predicate.expression.ForEachSymbol([&](SymbolId id) { symbols.insert(id); });
       if (symbols.size() != 1 || c_.env_.symbol(*symbols.begin()).hint < 2) continue;
-      // MustEqual() may demand that a symbol equals a number; then the number stands among the arguments.
+      // MustEqual() may demand that a symbol equals a number; then the number stands among the
+      // arguments.
       if (MustBeNumber(*symbols.begin())) continue;
       return "the rule pins a symbol: " + predicate.ToString(c_.env_.Namer());
     }
@@ -601,14 +637,15 @@ class Runner {
         // Symbols of one hint usually stand for one size.
         for (size_t j = i; j < values.size(); ++j) {
           const Symbol& other = c_.env_.symbol(static_cast<SymbolId>(j));
-          bool follows = j == i || (hints[j] == hints[i] && value >= other.low && value <= other.high);
+          bool follows =
+              j == i || (hints[j] == hints[i] && value >= other.low && value <= other.high);
           if (follows) values[j] = value;
         }
       }
       for (size_t i = 0; i < values.size(); ++i) {
         changed |= values[i] != hints[i];
-        small_data |= c_.env_.symbol(static_cast<SymbolId>(i)).kind == Symbol::Kind::kData &&
-                      values[i] < 2;
+        small_data |=
+            c_.env_.symbol(static_cast<SymbolId>(i)).kind == Symbol::Kind::kData && values[i] < 2;
       }
       if (!changed || c_.env_.FirstBroken(values) != nullptr) continue;
       ++found;
@@ -618,9 +655,11 @@ class Runner {
       }
       std::string torch_error = Call(values);
       if (!torch_error.empty()) {
-        // Data symbols have no guards: that a kernel does not accept every value is not the rule's business.
+        // Data symbols have no guards: that a kernel does not accept every value is not the rule's
+        // business.
         if (c_.variant_ == Variant::kData) continue;
-        return Differs("at" + at + " the guards hold but libtorch rejects the call: " + torch_error);
+        return Differs("at" + at +
+                       " the guards hold but libtorch rejects the call: " + torch_error);
       }
       std::string problem = Compare(values, !small_data);
       if (!problem.empty()) return Differs("at" + at + " " + problem);
@@ -703,7 +742,8 @@ class ConformanceTest : public ::testing::Test {
     const Operator* op = FindOperator(std::string_view(op_name_));
     ASSERT_NE(op, nullptr) << op_name_ << " has conformance cases but no entry in ops/";
     c10::NoGradGuard no_grad;
-    at::set_num_threads(1);  // the tensors are tiny; waking threads for them takes longer than the work
+    at::set_num_threads(
+        1);  // the tensors are tiny; waking threads for them takes longer than the work
     Quiet quiet;
     c10::WarningUtils::WarningHandlerGuard guard(&quiet);
     const Entry& entry = Entries().at(op_name_);
@@ -719,14 +759,15 @@ class ConformanceTest : public ::testing::Test {
  private:
   bool RunVariant(const Operator& op, size_t generator, void (*generate)(Case&),
                   const ConformOptions& options, Variant variant) {
-    auto count = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(Iterations()) *
-                                                           options.share));
+    auto count = std::max<int64_t>(
+        1, static_cast<int64_t>(static_cast<double>(Iterations()) * options.share));
     int64_t only = FromEnvironment("GT_CONFORMANCE_ONLY", -1);
     int64_t agreed = 0, elsewhere = 0, with_symbols = 0;
     for (int64_t i = 0; i < count; ++i) {
       if (only >= 0 && i != only) continue;
       uint64_t seed = BaseSeed() + std::hash<std::string>()(op_name_) + generator * 7919 +
-                      static_cast<uint64_t>(i) * 1000003 + static_cast<uint64_t>(variant) * 15485863;
+                      static_cast<uint64_t>(i) * 1000003 +
+                      static_cast<uint64_t>(variant) * 15485863;
       Case c(op, variant, seed);
       generate(c);
       Runner runner(c);
@@ -738,6 +779,7 @@ class ConformanceTest : public ::testing::Test {
                       << " (variant " << NameOf(variant) << ")";
         return false;
       }
+      if (outcome == Runner::Outcome::kNoKernel) return true;  // an operator of the CPU alone
       agreed += outcome == Runner::Outcome::kAgrees;
       if (outcome == Runner::Outcome::kAgrees && !c.env().symbols().empty()) {
         ++with_symbols;
@@ -745,8 +787,10 @@ class ConformanceTest : public ::testing::Test {
       }
     }
     if (only >= 0) return true;
-    // A generator whose calls are mostly rejected, or whose symbols can never move, would test nothing.
-    EXPECT_GE(agreed * 3, count) << op_name_ << ": too few valid calls, variant " << NameOf(variant);
+    // A generator whose calls are mostly rejected, or whose symbols can never move, would test
+    // nothing.
+    EXPECT_GE(agreed * 3, count) << op_name_ << ": too few valid calls, variant "
+                                 << NameOf(variant);
     EXPECT_GE(elsewhere * 3, with_symbols)
         << op_name_ << ": too few calls could be repeated at other extents, variant "
         << NameOf(variant);

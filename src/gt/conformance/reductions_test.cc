@@ -21,7 +21,8 @@ Case& Dims(Case& c, int64_t min_count = 0) {
 }
 Case& OptionalDims(Case& c) { return c.Chance(0.2) ? c.None() : Dims(c); }
 Case& SumDType(Case& c) {
-  return c.Chance(0.3) ? c.Arg(c.Pick({DType::kFloat32, DType::kFloat64, DType::kInt64})) : c.None();
+  return c.Chance(0.3) ? c.Arg(c.Pick({DType::kFloat32, DType::kFloat64, DType::kInt64}))
+                       : c.None();
 }
 Case& FloatDType(Case& c) {
   return c.Chance(0.3) ? c.Arg(c.Pick({DType::kFloat32, DType::kFloat64})) : c.None();
@@ -62,7 +63,8 @@ Conform kCount("aten::count_nonzero.dim_IntList", [](Case& c) {
   Dims(c);
 });
 
-// Extrema of nothing do not exist; both sides must say so, hence extents of zero are allowed here as everywhere.
+// Extrema of nothing do not exist; both sides must say so, hence extents of zero are allowed here
+// as everywhere.
 Conform kExtrema({"aten::amax", "aten::amin"}, [](Case& c) {
   Self(c, kNonComplexTypes);
   Dims(c).Bool(c.Chance());
@@ -128,6 +130,10 @@ Conform kSoftmax({"aten::_softmax", "aten::_log_softmax"}, [](Case& c) {
   Self(c, kRealTypes);
   OneDim(c).Bool(false);
 });
+Conform kSoftmaxWidened({"aten::_softmax", "aten::_log_softmax"}, [](Case& c) {
+  c.Tensor(Case::on_cuda() ? DType::kFloat16 : DType::kFloat32, c.RandomShape(0, 4));
+  OneDim(c).Bool(Case::on_cuda());
+});
 Conform kSoftmaxGradient({"aten::_softmax_backward_data", "aten::_log_softmax_backward_data"},
                          [](Case& c) {
                            DType dtype = c.Pick(kRealTypes);
@@ -135,17 +141,19 @@ Conform kSoftmaxGradient({"aten::_softmax_backward_data", "aten::_log_softmax_ba
                            c.Tensor(dtype, shape).Tensor(dtype, c.MustEqual(shape));
                            OneDim(c).Arg(dtype);
                          });
-Conform kTopk("aten::topk", [](Case& c) {
-  Self(c, kNumberTypes);
-  const TensorType& self = c.operand_type(0);
-  Dim dim = c.RandomDim(self.rank());
-  int64_t at = *dim.as_const();
-  int64_t count = 1;
-  if (self.rank() > 0) {
-    count = c.Drawn(self.sizes[static_cast<size_t>(at < 0 ? at + self.rank() : at)]);
-  }
-  c.Int(c.Random(0, count)).Int(dim).Bool(c.Chance()).Bool(c.Chance());
-}, {.data_variant = false});  // that k elements exist is a question about the size
+Conform kTopk("aten::topk",
+              [](Case& c) {
+                Self(c, kNumberTypes);
+                const TensorType& self = c.operand_type(0);
+                Dim dim = c.RandomDim(self.rank());
+                int64_t at = *dim.as_const();
+                int64_t count = 1;
+                if (self.rank() > 0) {
+                  count = c.Drawn(self.sizes[static_cast<size_t>(at < 0 ? at + self.rank() : at)]);
+                }
+                c.Int(c.Random(0, count)).Int(dim).Bool(c.Chance()).Bool(c.Chance());
+              },
+              {.data_variant = false});  // that k elements exist is a question about the size
 Conform kSort("aten::sort", [](Case& c) {
   Self(c, kNonComplexTypes);
   OneDim(c).Bool(c.Chance());

@@ -1,5 +1,5 @@
-// What must hold for the table of operators as a whole: schemas are libtorch's own, facts agree with libtorch's tags and
-// alias annotations, and no operator goes untested.
+// What must hold for the table of operators as a whole: schemas are libtorch's own, facts agree
+// with libtorch's tags and alias annotations, and no operator goes untested.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,8 @@ TEST(OperatorTable, SchemasAreLibtorchs) {
   }
 }
 
-// Composite operators never reach a captured graph: autograd takes them apart first. An entry for one would be dead.
+// Composite operators never reach a captured graph: autograd takes them apart first. An entry for
+// one would be dead.
 TEST(OperatorTable, HasNoCompositeOperators) {
   // Passes write reshape. RMS norm has a kernel of its own below autograd, but only on CUDA.
   const std::set<std::string> wanted = {"aten::reshape", "aten::_fused_rms_norm"};
@@ -55,9 +56,8 @@ TEST(OperatorTable, HasNoCompositeOperators) {
     if (wanted.contains(op->name.str())) continue;
     std::optional<c10::OperatorHandle> handle = Handle(*op);
     if (!handle) continue;
-    bool composite =
-        handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
-        !handle->hasKernelForDispatchKey(c10::DispatchKey::CPU);
+    bool composite = handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+                     !handle->hasKernelForDispatchKey(c10::DispatchKey::CPU);
     EXPECT_FALSE(composite) << op->name.str() << " is composite in libtorch";
   }
 }
@@ -111,13 +111,15 @@ TEST(OperatorTable, ViewsAreViewsInLibtorch) {
     std::optional<c10::OperatorHandle> handle = Handle(*op);
     if (!handle) continue;
     bool aliases = false;
-    for (const c10::Argument& result : handle->schema().returns()) aliases |= result.alias_info() != nullptr;
+    for (const c10::Argument& result : handle->schema().returns())
+      aliases |= result.alias_info() != nullptr;
     EXPECT_EQ(op->is_view(), aliases) << op->name.str();
   }
 }
 
 TEST(OperatorTable, RandomOperatorsAreTaggedInLibtorch) {
-  // Draw from a generator without being tagged for it, or the other way round; each with its reason.
+  // Draw from a generator without being tagged for it, or the other way round; each with its
+  // reason.
   for (const Operator* op : OperatorsOfLibtorch()) {
     std::optional<c10::OperatorHandle> handle = Handle(*op);
     if (!handle) continue;

@@ -36,7 +36,10 @@ bool Fits(const ArgSpec& spec, const Argument& argument) {
     case ArgKind::kBoolList: return HoldsAny<std::vector<bool>>(argument);
     case ArgKind::kString: return HoldsAny<std::string>(argument);
     case ArgKind::kScalar: return HoldsAny<Dim, double, bool>(argument);
-    case ArgKind::kDType: return HoldsAny<DType>(argument);
+    case ArgKind::kDType: {
+      const auto* dtype = std::get_if<DType>(&argument);
+      return dtype != nullptr && *dtype != DType::kUndefined;
+    }
     case ArgKind::kDevice: return HoldsAny<Device>(argument);
     case ArgKind::kLayout: return HoldsAny<Layout>(argument);
     case ArgKind::kMemoryFormat: return HoldsAny<MemoryFormat>(argument);

@@ -1,5 +1,6 @@
-// Operators that compute each result element from the elements at the same place: arithmetic, comparisons, activations and
-// their gradients, conversions. Nearly all of them are one TensorIterator loop in libtorch, and their rule is one line.
+// Operators that compute each result element from the elements at the same place: arithmetic,
+// comparisons, activations and their gradients, conversions. Nearly all of them are one
+// TensorIterator loop in libtorch, and their rule is one line.
 #include "gt/base/error.h"
 #include "gt/ops/registry.h"
 #include "gt/ops/rules.h"
@@ -9,7 +10,7 @@ namespace {
 
 using namespace rules;  // NOLINT: the vocabulary of this file
 
-// ---- one input --------------------------------------------------------------------------------------------------------
+// One input.
 
 void UnaryRule(RuleContext& ctx) { ctx.Return(PointwiseResult(ctx, {0}, Compute::kSame)); }
 void UnaryFloatRule(RuleContext& ctx) { ctx.Return(PointwiseResult(ctx, {0}, Compute::kFloat)); }
@@ -41,16 +42,16 @@ void IsInfRule(RuleContext& ctx) {
 // x != x: one input given twice.
 void IsNanRule(RuleContext& ctx) { ctx.Return(PointwiseResult(ctx, {0, 0}, Compute::kBool)); }
 
-// ---- two inputs, tensors or numbers -------------------------------------------------------------------------------------
+// Two inputs, tensors or numbers.
 
 void BinaryRule(RuleContext& ctx) { ctx.Return(PointwiseResult(ctx, {0, 1}, Compute::kSame)); }
-void BinaryFloatRule(RuleContext& ctx) { ctx.Return(PointwiseResult(ctx, {0, 1}, Compute::kFloat)); }
+void BinaryFloatRule(RuleContext& ctx) {
+  ctx.Return(PointwiseResult(ctx, {0, 1}, Compute::kFloat));
+}
 void ComparisonRule(RuleContext& ctx) { ctx.Return(PointwiseResult(ctx, {0, 1}, Compute::kBool)); }
 void ReversedRule(RuleContext& ctx) { ctx.Return(PointwiseResult(ctx, {1, 0}, Compute::kSame)); }
 
-void LogicalNotRule(RuleContext& ctx) {
-  ctx.Return(Pointwise(ctx).Add(0).Result(DType::kBool));
-}
+void LogicalNotRule(RuleContext& ctx) { ctx.Return(Pointwise(ctx).Add(0).Result(DType::kBool)); }
 
 template <bool reversed>
 void SubRule(RuleContext& ctx) {
@@ -82,7 +83,7 @@ void PowBaseRule(RuleContext& ctx) {
   ctx.Return(Contiguous(ctx, ResultType(ctx, {0, 1}), exponent.device, exponent.sizes));
 }
 
-// ---- clamp --------------------------------------------------------------------------------------------------------------
+// Clamp.
 
 void ClampScalarsRule(RuleContext& ctx) {
   if (ctx.IsNone(1) && ctx.IsNone(2)) ctx.Reject("one of min and max must be given");
@@ -98,7 +99,7 @@ void ClampOneScalarRule(RuleContext& ctx) {
   ctx.Return(Pointwise(ctx).AddConverted(0, common).Result(common));
 }
 
-// ---- three inputs -------------------------------------------------------------------------------------------------------
+// Three inputs.
 
 void TernaryRule(RuleContext& ctx) { ctx.Return(PointwiseResult(ctx, {0, 1, 2}, Compute::kSame)); }
 
@@ -118,27 +119,31 @@ void MaskedFillRule(RuleContext& ctx) {
   const TensorType& self = ctx.Tensor(0);
   const TensorType& mask = ctx.Tensor(1);
   if (mask.dtype != DType::kBool) ctx.Reject("the mask must be a bool tensor");
-  if (!ctx.IsNumber(2) && ctx.Tensor(2).rank() != 0) ctx.Reject("the value must have no dimensions");
+  if (!ctx.IsNumber(2) && ctx.Tensor(2).rank() != 0)
+    ctx.Reject("the value must have no dimensions");
   ctx.Return(Contiguous(ctx, self.dtype, self.device, Broadcast(ctx, self.sizes, mask.sizes)));
 }
 
-// ---- copies ---------------------------------------------------------------------------------------------------------------
+// Copies.
 
 void CloneRule(RuleContext& ctx) {
   const TensorType& self = ctx.Tensor(0);
-  ctx.Return({self.dtype, self.device, self.sizes,
-              StridesInFormat(ctx.env(), self, ctx.OptionalMemoryFormat(1), MemoryFormat::kPreserve)});
+  ctx.Return(
+      {self.dtype, self.device, self.sizes,
+       StridesInFormat(ctx.env(), self, ctx.OptionalMemoryFormat(1), MemoryFormat::kPreserve)});
 }
 
 // (self, dtype, layout, device, pin_memory, non_blocking, memory_format)
 void ToCopyRule(RuleContext& ctx) {
   const TensorType& self = ctx.Tensor(0);
-  ctx.Return({ctx.OptionalDType(1).value_or(self.dtype), ctx.OptionalDevice(3).value_or(self.device),
-              self.sizes,
-              StridesInFormat(ctx.env(), self, ctx.OptionalMemoryFormat(6), MemoryFormat::kPreserve)});
+  ctx.Return(
+      {ctx.OptionalDType(1).value_or(self.dtype), ctx.OptionalDevice(3).value_or(self.device),
+       self.sizes,
+       StridesInFormat(ctx.env(), self, ctx.OptionalMemoryFormat(6), MemoryFormat::kPreserve)});
 }
 
-// What functionalization makes of copy_: a tensor laid out like self, gaps included, unless self overlaps itself.
+// What functionalization makes of copy_: a tensor laid out like self, gaps included, unless self
+// overlaps itself.
 void CopyRule(RuleContext& ctx) {
   const TensorType& self = ctx.Tensor(0);
   Shape sizes = Broadcast(ctx, self.sizes, ctx.Tensor(1).sizes);
@@ -152,7 +157,7 @@ void CopyRule(RuleContext& ctx) {
               overlaps ? PreservedStrides(ctx.env(), self) : self.strides});
 }
 
-// ---- complex numbers --------------------------------------------------------------------------------------------------------
+// Complex numbers.
 
 void MakeComplexRule(RuleContext& ctx) {
   const TensorType& a = ctx.Tensor(0);
@@ -162,7 +167,7 @@ void MakeComplexRule(RuleContext& ctx) {
   ctx.Return(Pointwise(ctx).Add(0).Add(1).Result(ComplexOf(a.dtype)));
 }
 
-// ---- activations that are not one plain loop ----------------------------------------------------------------------------------
+// Activations that are not one plain loop.
 
 void LogSigmoidRule(RuleContext& ctx) {
   const TensorType& self = ctx.Tensor(0);
@@ -179,7 +184,7 @@ void LogSigmoidRule(RuleContext& ctx) {
 // A check the step performs: no results, and dead-code elimination leaves it alone.
 void AssertRule(RuleContext&) {}
 
-// ---- cost ---------------------------------------------------------------------------------------------------------------------
+// Cost.
 
 // Per element of the result. An exponential, a root or a division counts as one operation.
 template <int per_element>
@@ -202,18 +207,26 @@ Dim AddFlops(const CostContext& cost) {
 }  // namespace
 
 void RegisterElementwise(OperatorTable& t) {
-  t.Add("aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", BinaryRule).flops = AddFlops;
-  t.Add("aten::add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", BinaryRule).flops = AddFlops;
-  t.Add("aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", SubRule<false>).flops = AddFlops;
-  t.Add("aten::sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", SubRule<false>).flops = AddFlops;
-  t.Add("aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", SubRule<true>).flops = AddFlops;
-  t.Add("aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", SubRule<true>).flops = AddFlops;
+  t.Add("aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", BinaryRule)
+      .flops = AddFlops;
+  t.Add("aten::add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", BinaryRule).flops =
+      AddFlops;
+  t.Add("aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", SubRule<false>)
+      .flops = AddFlops;
+  t.Add("aten::sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", SubRule<false>)
+      .flops = AddFlops;
+  t.Add("aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", SubRule<true>)
+      .flops = AddFlops;
+  t.Add("aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", SubRule<true>)
+      .flops = AddFlops;
   t.Add("aten::mul.Tensor(Tensor self, Tensor other) -> Tensor", BinaryRule).flops = MulFlops;
   t.Add("aten::mul.Scalar(Tensor self, Scalar other) -> Tensor", BinaryRule).flops = MulFlops;
   t.Add("aten::div.Tensor(Tensor self, Tensor other) -> Tensor", BinaryFloatRule);
   t.Add("aten::div.Scalar(Tensor self, Scalar other) -> Tensor", BinaryFloatRule);
-  t.Add("aten::div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor", DivModeRule);
-  t.Add("aten::div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor", DivModeRule);
+  t.Add("aten::div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor",
+        DivModeRule);
+  t.Add("aten::div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor",
+        DivModeRule);
   for (const char* schema : {
            "aten::floor_divide(Tensor self, Tensor other) -> Tensor",
            "aten::floor_divide.Scalar(Tensor self, Scalar other) -> Tensor",
@@ -239,7 +252,8 @@ void RegisterElementwise(OperatorTable& t) {
     t.Add(schema, BinaryRule);
   }
   t.Add("aten::atan2(Tensor self, Tensor other) -> Tensor", BinaryFloatRule);
-  t.Add("aten::xlogy.Tensor(Tensor self, Tensor other) -> Tensor", BinaryFloatRule).flops = FlopsPerElement<2>;
+  t.Add("aten::xlogy.Tensor(Tensor self, Tensor other) -> Tensor", BinaryFloatRule).flops =
+      FlopsPerElement<2>;
   t.Add("aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor", PowBaseRule);
   t.Add("aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor", PowScalarRule);
 
@@ -278,8 +292,12 @@ void RegisterElementwise(OperatorTable& t) {
        }) {
     t.Add(schema, UnaryRule);
   }
-  t.Add("aten::nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor", LikeRule);
-  t.Add("aten::round.decimals(Tensor self, *, int decimals) -> Tensor", UnaryRule).flops = FlopsPerElement<3>;
+  t.Add(
+      "aten::nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> "
+      "Tensor",
+      LikeRule);
+  t.Add("aten::round.decimals(Tensor self, *, int decimals) -> Tensor", UnaryRule).flops =
+      FlopsPerElement<3>;
   t.Add("aten::abs(Tensor self) -> Tensor", AbsRule);
   for (const char* schema : {
            "aten::reciprocal(Tensor self) -> Tensor",
@@ -310,34 +328,53 @@ void RegisterElementwise(OperatorTable& t) {
   t.Add("aten::isinf(Tensor self) -> Tensor", IsInfRule);
 
   t.Add("aten::silu(Tensor self) -> Tensor", UnaryRule).flops = FlopsPerElement<5>;
-  t.Add("aten::silu_backward(Tensor grad_output, Tensor self) -> Tensor", BinaryRule).flops = FlopsPerElement<9>;
-  t.Add("aten::gelu(Tensor self, *, str approximate=\"none\") -> Tensor", UnaryRule).flops = FlopsPerElement<8>;
-  t.Add("aten::gelu_backward(Tensor grad_output, Tensor self, *, str approximate=\"none\") -> Tensor", BinaryRule)
+  t.Add("aten::silu_backward(Tensor grad_output, Tensor self) -> Tensor", BinaryRule).flops =
+      FlopsPerElement<9>;
+  t.Add("aten::gelu(Tensor self, *, str approximate=\"none\") -> Tensor", UnaryRule).flops =
+      FlopsPerElement<8>;
+  t.Add(
+       "aten::gelu_backward(Tensor grad_output, Tensor self, *, str approximate=\"none\") -> "
+       "Tensor",
+       BinaryRule)
       .flops = FlopsPerElement<14>;
-  t.Add("aten::threshold_backward(Tensor grad_output, Tensor self, Scalar threshold) -> Tensor", ReversedRule);
-  t.Add("aten::sigmoid_backward(Tensor grad_output, Tensor output) -> Tensor", BinaryRule).flops = FlopsPerElement<3>;
-  t.Add("aten::tanh_backward(Tensor grad_output, Tensor output) -> Tensor", BinaryRule).flops = FlopsPerElement<3>;
+  t.Add("aten::threshold_backward(Tensor grad_output, Tensor self, Scalar threshold) -> Tensor",
+        ReversedRule);
+  t.Add("aten::sigmoid_backward(Tensor grad_output, Tensor output) -> Tensor", BinaryRule).flops =
+      FlopsPerElement<3>;
+  t.Add("aten::tanh_backward(Tensor grad_output, Tensor output) -> Tensor", BinaryRule).flops =
+      FlopsPerElement<3>;
   t.Add("aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor", UnaryRule)
       .flops = FlopsPerElement<5>;
-  t.Add("aten::softplus_backward(Tensor grad_output, Tensor self, Scalar beta, Scalar threshold) -> Tensor", BinaryRule)
+  t.Add(
+       "aten::softplus_backward(Tensor grad_output, Tensor self, Scalar beta, Scalar threshold) -> "
+       "Tensor",
+       BinaryRule)
       .flops = FlopsPerElement<6>;
   t.Add("aten::hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor", LikeRule)
       .flops = FlopsPerElement<2>;
-  t.Add("aten::hardtanh_backward(Tensor grad_output, Tensor self, Scalar min_val, Scalar max_val) -> Tensor", BinaryRule)
+  t.Add(
+       "aten::hardtanh_backward(Tensor grad_output, Tensor self, Scalar min_val, Scalar max_val) "
+       "-> Tensor",
+       BinaryRule)
       .flops = FlopsPerElement<2>;
   t.Add("aten::leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor", UnaryRule);
-  t.Add("aten::leaky_relu_backward(Tensor grad_output, Tensor self, Scalar negative_slope, bool self_is_result) -> Tensor",
-        ReversedRule);
-  t.Add("aten::elu(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor", UnaryRule)
+  t.Add(
+      "aten::leaky_relu_backward(Tensor grad_output, Tensor self, Scalar negative_slope, bool "
+      "self_is_result) -> Tensor",
+      ReversedRule);
+  t.Add("aten::elu(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor",
+        UnaryRule)
       .flops = FlopsPerElement<4>;
   t.Add("aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)", LogSigmoidRule)
       .flops = FlopsPerElement<5>;
-  t.Add("aten::log_sigmoid_backward(Tensor grad_output, Tensor self, Tensor buffer) -> Tensor", LikeRule)
+  t.Add("aten::log_sigmoid_backward(Tensor grad_output, Tensor self, Tensor buffer) -> Tensor",
+        LikeRule)
       .flops = FlopsPerElement<5>;
 
   t.Add("aten::clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor", ClampScalarsRule)
       .flops = FlopsPerElement<2>;
-  t.Add("aten::clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor", ClampTensorsRule)
+  t.Add("aten::clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor",
+        ClampTensorsRule)
       .flops = FlopsPerElement<2>;
   t.Add("aten::clamp_min(Tensor self, Scalar min) -> Tensor", ClampOneScalarRule);
   t.Add("aten::clamp_max(Tensor self, Scalar max) -> Tensor", ClampOneScalarRule);
@@ -345,24 +382,37 @@ void RegisterElementwise(OperatorTable& t) {
   t.Add("aten::clamp_max.Tensor(Tensor self, Tensor max) -> Tensor", BinaryRule);
 
   t.Add("aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", WhereRule);
-  t.Add("aten::masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor", MaskedFillRule);
-  t.Add("aten::masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor", MaskedFillRule);
-  t.Add("aten::addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", TernaryRule)
+  t.Add("aten::masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor",
+        MaskedFillRule);
+  t.Add("aten::masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor",
+        MaskedFillRule);
+  t.Add("aten::addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
+        TernaryRule)
       .flops = FlopsPerElement<3>;
-  t.Add("aten::addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", TernaryRule)
+  t.Add("aten::addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
+        TernaryRule)
       .flops = FlopsPerElement<3>;
-  t.Add("aten::lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor", BinaryRule).flops = FlopsPerElement<3>;
-  t.Add("aten::lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor", TernaryRule).flops = FlopsPerElement<3>;
+  t.Add("aten::lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor", BinaryRule).flops =
+      FlopsPerElement<3>;
+  t.Add("aten::lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor", TernaryRule).flops =
+      FlopsPerElement<3>;
 
-  t.Add("aten::polar(Tensor abs, Tensor angle) -> Tensor", MakeComplexRule).flops = FlopsPerElement<4>;
+  t.Add("aten::polar(Tensor abs, Tensor angle) -> Tensor", MakeComplexRule).flops =
+      FlopsPerElement<4>;
   t.Add("aten::complex(Tensor real, Tensor imag) -> Tensor", MakeComplexRule).flops = NoFlops;
   t.Add("aten::_conj_physical(Tensor self) -> Tensor", LikeRule);
 
-  t.Add("aten::clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", CloneRule).flops = NoFlops;
-  t.Add("aten::_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
-        "bool? pin_memory=None, bool non_blocking=False, MemoryFormat? memory_format=None) -> Tensor", ToCopyRule)
+  t.Add("aten::clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", CloneRule)
       .flops = NoFlops;
-  t.Add("aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor", CopyRule).flops = NoFlops;
+  t.Add(
+       "aten::_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? "
+       "device=None, "
+       "bool? pin_memory=None, bool non_blocking=False, MemoryFormat? memory_format=None) -> "
+       "Tensor",
+       ToCopyRule)
+      .flops = NoFlops;
+  t.Add("aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor", CopyRule).flops =
+      NoFlops;
   t.Add("aten::fill.Scalar(Tensor self, Scalar value) -> Tensor", LikeRule).flops = NoFlops;
   t.Add("aten::fill.Tensor(Tensor self, Tensor value) -> Tensor", LikeRule).flops = NoFlops;
   t.Add("aten::zero(Tensor self) -> Tensor", LikeRule).flops = NoFlops;

@@ -1,4 +1,5 @@
-// Operators that make tensors out of sizes or out of the shape of another tensor, and the triangular masks.
+// Operators that make tensors out of sizes or out of the shape of another tensor, and the
+// triangular masks.
 #include <cmath>
 
 #include "gt/base/error.h"
@@ -10,7 +11,8 @@ namespace {
 
 using namespace rules;  // NOLINT: the vocabulary of this file
 
-// Factory options stand in every schema in the order dtype, layout, device, pin_memory; `first` is where dtype stands.
+// Factory options stand in every schema in the order dtype, layout, device, pin_memory; `first` is
+// where dtype stands.
 TensorType Made(RuleContext& ctx, Shape sizes, DType fallback, int first) {
   for (const Dim& size : sizes) {
     if (size.is_const() ? *size.as_const() < 0 : ctx.env().Less(size, 0)) {
@@ -25,7 +27,9 @@ TensorType Made(RuleContext& ctx, Shape sizes, DType fallback, int first) {
 void SizesRule(RuleContext& ctx) { ctx.Return(Made(ctx, ctx.Ints(0), kDefaultFloat, 1)); }
 void FullRule(RuleContext& ctx) { ctx.Return(Made(ctx, ctx.Ints(0), NumberType(ctx.arg(1)), 2)); }
 void ScalarTensorRule(RuleContext& ctx) { ctx.Return(Made(ctx, {}, kDefaultFloat, 1)); }
-void EyeRule(RuleContext& ctx) { ctx.Return(Made(ctx, {ctx.Int(0), ctx.Int(0)}, kDefaultFloat, 1)); }
+void EyeRule(RuleContext& ctx) {
+  ctx.Return(Made(ctx, {ctx.Int(0), ctx.Int(0)}, kDefaultFloat, 1));
+}
 void EyeRectangleRule(RuleContext& ctx) {
   ctx.Return(Made(ctx, {ctx.Int(0), ctx.Int(1)}, kDefaultFloat, 2));
 }
@@ -53,11 +57,12 @@ void EmptyPermutedRule(RuleContext& ctx) {
     physical.push_back(made.sizes[static_cast<size_t>(dim)]);
   }
   Shape strides = ContiguousStrides(physical, ctx.env());
-  for (size_t i = 0; i < order.size(); ++i) made.strides[static_cast<size_t>(order[i])] = strides[i];
+  for (size_t i = 0; i < order.size(); ++i)
+    made.strides[static_cast<size_t>(order[i])] = strides[i];
   ctx.Return(std::move(made));
 }
 
-// ---- arange -----------------------------------------------------------------------------------------------------------
+// Arange.
 
 double NumberOf(RuleContext& ctx, const Argument& number) {
   if (const double* value = std::get_if<double>(&number)) return *value;
@@ -67,9 +72,11 @@ double NumberOf(RuleContext& ctx, const Argument& number) {
   ctx.Reject("a symbolic size and a floating-point number do not go together here");
 }
 
-// The number of steps is exact for integers, symbolic or not. As soon as one of the three is a floating-point number the
-// count is computed in double precision, as libtorch does on every device.
-void Arange(RuleContext& ctx, const Argument& start, const Argument& end, const Argument& step, int options) {
+// The number of steps is exact for integers, symbolic or not. As soon as one of the three is a
+// floating-point number the count is computed in double precision, as libtorch does on every
+// device.
+void Arange(RuleContext& ctx, const Argument& start, const Argument& end, const Argument& step,
+            int options) {
   const Dim* first = std::get_if<Dim>(&start);
   const Dim* last = std::get_if<Dim>(&end);
   const Dim* by = std::get_if<Dim>(&step);
@@ -107,7 +114,7 @@ void ArangeRule(RuleContext& ctx) { Arange(ctx, Dim(0), ctx.arg(0), Dim(1), 1); 
 void ArangeStartRule(RuleContext& ctx) { Arange(ctx, ctx.arg(0), ctx.arg(1), Dim(1), 2); }
 void ArangeStepRule(RuleContext& ctx) { Arange(ctx, ctx.arg(0), ctx.arg(1), ctx.arg(2), 3); }
 
-// ---- shaped like another tensor -----------------------------------------------------------------------------------------
+// Shaped like another tensor.
 
 // Options, then memory_format, with dtype at `first`.
 template <int first>
@@ -153,34 +160,50 @@ Dim NoFlops(const CostContext&) { return 0; }
 
 }  // namespace
 
-#define GT_OPTIONS "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"
+#define GT_OPTIONS \
+  "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"
 void RegisterFactories(OperatorTable& t) {
   auto add = [&t](std::string_view schema, ShapeRule rule) { t.Add(schema, rule).flops = NoFlops; };
   add("aten::zeros(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", SizesRule);
   add("aten::ones(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", SizesRule);
-  add("aten::empty.memory_format(SymInt[] size, *, " GT_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor", SizesRule);
+  add("aten::empty.memory_format(SymInt[] size, *, " GT_OPTIONS
+      ", MemoryFormat? memory_format=None) -> Tensor",
+      SizesRule);
   add("aten::full(SymInt[] size, Scalar fill_value, *, " GT_OPTIONS ") -> Tensor", FullRule);
-  add("aten::empty_strided(SymInt[] size, SymInt[] stride, *, " GT_OPTIONS ") -> Tensor", EmptyStridedRule);
-  add("aten::empty_permuted(SymInt[] size, int[] physical_layout, *, " GT_OPTIONS ") -> Tensor", EmptyPermutedRule);
+  add("aten::empty_strided(SymInt[] size, SymInt[] stride, *, " GT_OPTIONS ") -> Tensor",
+      EmptyStridedRule);
+  add("aten::empty_permuted(SymInt[] size, int[] physical_layout, *, " GT_OPTIONS ") -> Tensor",
+      EmptyPermutedRule);
   add("aten::scalar_tensor(Scalar s, *, " GT_OPTIONS ") -> Tensor", ScalarTensorRule);
   add("aten::arange(Scalar end, *, " GT_OPTIONS ") -> Tensor", ArangeRule);
   add("aten::arange.start(Scalar start, Scalar end, *, " GT_OPTIONS ") -> Tensor", ArangeStartRule);
-  add("aten::arange.start_step(Scalar start, Scalar end, Scalar step=1, *, " GT_OPTIONS ") -> Tensor", ArangeStepRule);
-  add("aten::linspace(Scalar start, Scalar end, int steps, *, " GT_OPTIONS ") -> Tensor", LinspaceRule);
+  add("aten::arange.start_step(Scalar start, Scalar end, Scalar step=1, *, " GT_OPTIONS
+      ") -> Tensor",
+      ArangeStepRule);
+  add("aten::linspace(Scalar start, Scalar end, int steps, *, " GT_OPTIONS ") -> Tensor",
+      LinspaceRule);
   add("aten::eye(SymInt n, *, " GT_OPTIONS ") -> Tensor", EyeRule);
   add("aten::eye.m(SymInt n, SymInt m, *, " GT_OPTIONS ") -> Tensor", EyeRectangleRule);
 
-  add("aten::zeros_like(Tensor self, *, " GT_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor", LikeRule<1>);
-  add("aten::ones_like(Tensor self, *, " GT_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor", LikeRule<1>);
-  add("aten::empty_like(Tensor self, *, " GT_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor", LikeRule<1>);
-  add("aten::full_like(Tensor self, Scalar fill_value, *, " GT_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor",
+  add("aten::zeros_like(Tensor self, *, " GT_OPTIONS
+      ", MemoryFormat? memory_format=None) -> Tensor",
+      LikeRule<1>);
+  add("aten::ones_like(Tensor self, *, " GT_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor",
+      LikeRule<1>);
+  add("aten::empty_like(Tensor self, *, " GT_OPTIONS
+      ", MemoryFormat? memory_format=None) -> Tensor",
+      LikeRule<1>);
+  add("aten::full_like(Tensor self, Scalar fill_value, *, " GT_OPTIONS
+      ", MemoryFormat? memory_format=None) -> Tensor",
       LikeRule<2>);
 
   add("aten::new_zeros(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor", NewRule<2>);
   add("aten::new_ones(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor", NewRule<2>);
   add("aten::new_empty(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor", NewRule<2>);
-  add("aten::new_full(Tensor self, SymInt[] size, Scalar fill_value, *, " GT_OPTIONS ") -> Tensor", NewRule<3>);
-  add("aten::new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, " GT_OPTIONS ") -> Tensor",
+  add("aten::new_full(Tensor self, SymInt[] size, Scalar fill_value, *, " GT_OPTIONS ") -> Tensor",
+      NewRule<3>);
+  add("aten::new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, " GT_OPTIONS
+      ") -> Tensor",
       NewEmptyStridedRule);
 
   add("aten::tril(Tensor self, SymInt diagonal=0) -> Tensor", TriangleRule);

@@ -1,5 +1,5 @@
-// Operators that draw random numbers. They carry `random`: no pass may merge, duplicate, drop or reorder them unseen, since
-// each draw moves the generator.
+// Operators that draw random numbers. They carry `random`: no pass may merge, duplicate, drop or
+// reorder them unseen, since each draw moves the generator.
 #include "gt/base/error.h"
 #include "gt/ops/registry.h"
 #include "gt/ops/rules.h"
@@ -46,13 +46,15 @@ void LikeRule(RuleContext& ctx) {
 // (input, p, train): the result and the mask of what was kept.
 void DropoutRule(RuleContext& ctx) {
   const TensorType& input = ctx.Tensor(0);
-  if (!IsFloating(input.dtype) && !IsComplex(input.dtype)) ctx.Reject("needs a floating-point tensor");
+  if (!IsFloating(input.dtype) && !IsComplex(input.dtype))
+    ctx.Reject("needs a floating-point tensor");
   TensorType mask{DType::kBool, input.device, input.sizes, PreservedStrides(ctx.env(), input)};
-  // CUDA has a kernel of its own that writes into a tensor like the input; the CPU multiplies with the mask. Outside of
-  // training the input is cloned.
+  // CUDA has a kernel of its own that writes into a tensor like the input; the CPU multiplies with
+  // the mask. Outside of training the input is cloned.
   bool training = ctx.IsNone(2) || ctx.Bool(2);
   if (training && input.device.kind == DeviceKind::kCpu) {
-    ctx.Return(Pointwise(ctx).AddTensor(input).AddTensor(mask).ConvertTo(input.dtype).Result(input.dtype));
+    ctx.Return(
+        Pointwise(ctx).AddTensor(input).AddTensor(mask).ConvertTo(input.dtype).Result(input.dtype));
   } else {
     ctx.Return({input.dtype, input.device, input.sizes, mask.strides});
   }
@@ -82,8 +84,10 @@ Dim DropoutBackwardFlops(const CostContext& cost) { return cost.results[0]->nume
 
 }  // namespace
 
-#define GT_OPTIONS "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"
-#define GT_LONG_OPTIONS "ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None"
+#define GT_OPTIONS \
+  "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"
+#define GT_LONG_OPTIONS \
+  "ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None"
 void RegisterRandom(OperatorTable& t) {
   auto add = [&t](std::string_view schema, ShapeRule rule) -> Operator& {
     Operator& op = t.Add(schema, rule);
@@ -93,33 +97,47 @@ void RegisterRandom(OperatorTable& t) {
   add("aten::rand(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", SizesRule);
   add("aten::randn(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", SizesRule);
   add("aten::randint(SymInt high, SymInt[] size, *, " GT_LONG_OPTIONS ") -> Tensor", RandintRule);
-  add("aten::randint.low(SymInt low, SymInt high, SymInt[] size, *, " GT_LONG_OPTIONS ") -> Tensor", RandintLowRule);
+  add("aten::randint.low(SymInt low, SymInt high, SymInt[] size, *, " GT_LONG_OPTIONS ") -> Tensor",
+      RandintLowRule);
   add("aten::randperm(SymInt n, *, " GT_LONG_OPTIONS ") -> Tensor", RandpermRule);
-  add("aten::normal.float_float(float mean, float std, SymInt[] size, *, Generator? generator=None, " GT_OPTIONS
-      ") -> Tensor",
+  add("aten::normal.float_float(float mean, float std, SymInt[] size, *, Generator? "
+      "generator=None, " GT_OPTIONS ") -> Tensor",
       NormalSizesRule);
-  add("aten::rand_like(Tensor self, *, " GT_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor", LikeRule<1>);
-  add("aten::randn_like(Tensor self, *, " GT_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor", LikeRule<1>);
-  add("aten::randint_like(Tensor self, SymInt high, *, " GT_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor",
+  add("aten::rand_like(Tensor self, *, " GT_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor",
+      LikeRule<1>);
+  add("aten::randn_like(Tensor self, *, " GT_OPTIONS
+      ", MemoryFormat? memory_format=None) -> Tensor",
+      LikeRule<1>);
+  add("aten::randint_like(Tensor self, SymInt high, *, " GT_OPTIONS
+      ", MemoryFormat? memory_format=None) -> Tensor",
       LikeRule<2>);
   add("aten::randint_like.low_dtype(Tensor self, SymInt low, SymInt high, *, " GT_OPTIONS
       ", MemoryFormat? memory_format=None) -> Tensor",
       LikeRule<3>);
   // What functionalization makes of the in-place forms.
-  add("aten::normal_functional(Tensor self, float mean=0., float std=1., *, Generator? generator=None) -> Tensor",
+  add("aten::normal_functional(Tensor self, float mean=0., float std=1., *, Generator? "
+      "generator=None) -> Tensor",
       PreservedRule);
-  add("aten::uniform(Tensor self, float from=0., float to=1., *, Generator? generator=None) -> Tensor", PreservedRule);
-  add("aten::exponential(Tensor self, float lambd=1., *, Generator? generator=None) -> Tensor", PreservedRule);
+  add("aten::uniform(Tensor self, float from=0., float to=1., *, Generator? generator=None) -> "
+      "Tensor",
+      PreservedRule);
+  add("aten::exponential(Tensor self, float lambd=1., *, Generator? generator=None) -> Tensor",
+      PreservedRule);
   add("aten::random(Tensor self, *, Generator? generator=None) -> Tensor", PreservedRule);
-  add("aten::random.from(Tensor self, int from, int? to, *, Generator? generator=None) -> Tensor", PreservedRule);
+  add("aten::random.from(Tensor self, int from, int? to, *, Generator? generator=None) -> Tensor",
+      PreservedRule);
 
   add("aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor", ContiguousRule);
-  add("aten::bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor", ContiguousRule);
-  add("aten::multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None) -> Tensor",
+  add("aten::bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor",
+      ContiguousRule);
+  add("aten::multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? "
+      "generator=None) -> Tensor",
       MultinomialRule);
-  add("aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)", DropoutRule).flops = DropoutFlops;
+  add("aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)", DropoutRule)
+      .flops = DropoutFlops;
   // Not random: it uses the mask that was drawn in the forward pass.
-  t.Add("aten::native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor", DropoutBackwardRule)
+  t.Add("aten::native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor",
+        DropoutBackwardRule)
       .flops = DropoutBackwardFlops;
 }
 #undef GT_OPTIONS

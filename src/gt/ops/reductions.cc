@@ -1,5 +1,5 @@
-// Operators that combine elements along dimensions: sums, extrema, norms, scans, softmax, sorting. libtorch lays their
-// results out row-major whatever the input looks like, except where noted.
+// Operators that combine elements along dimensions: sums, extrema, norms, scans, softmax, sorting.
+// libtorch lays their results out row-major whatever the input looks like, except where noted.
 #include "gt/base/error.h"
 #include "gt/ops/registry.h"
 #include "gt/ops/rules.h"
@@ -45,7 +45,7 @@ void ReturnReduced(RuleContext& ctx, DType dtype, uint64_t mask, bool keepdim) {
   ctx.Return(Contiguous(ctx, dtype, self.device, ReducedSizes(self.sizes, mask, keepdim)));
 }
 
-// ---- sums and means ---------------------------------------------------------------------------------------------------
+// Sums and means.
 
 void SumAllRule(RuleContext& ctx) {
   DType dtype = ctx.OptionalDType(1).value_or(SumType(ctx.Tensor(0).dtype));
@@ -78,7 +78,7 @@ void CountNonzeroRule(RuleContext& ctx) {
   ReturnReduced(ctx, DType::kInt64, OptionalDims(ctx, 1), false);
 }
 
-// ---- extrema --------------------------------------------------------------------------------------------------------------
+// Extrema.
 
 void ExtremumAllRule(RuleContext& ctx) {
   RequireElements(ctx, ctx.Tensor(0), AllDims(ctx));
@@ -114,11 +114,12 @@ void TruthDimRule(RuleContext& ctx) {
 void TruthDimsRule(RuleContext& ctx) {
   // Here an empty list means no dimension at all, and only a missing one means all of them.
   const Shape* dims = ctx.OptionalInts(1);
-  uint64_t mask = dims ? DimMask(ctx, *dims, ctx.Tensor(0).rank(), /*empty_is_all=*/false) : AllDims(ctx);
+  uint64_t mask =
+      dims ? DimMask(ctx, *dims, ctx.Tensor(0).rank(), /*empty_is_all=*/false) : AllDims(ctx);
   ReturnReduced(ctx, TruthType(ctx.Tensor(0).dtype), mask, ctx.Bool(2));
 }
 
-// ---- statistics and norms ---------------------------------------------------------------------------------------------------
+// Statistics and norms.
 
 void LogSumExpRule(RuleContext& ctx) {
   ReturnReduced(ctx, FloatFor(ctx.Tensor(0).dtype), OptionalDims(ctx, 1), ctx.Bool(2));
@@ -140,7 +141,8 @@ void VectorNormRule(RuleContext& ctx) {
 }
 // (self, p, dim, keepdim [, dtype])
 void NormRule(RuleContext& ctx) {
-  DType dtype = ctx.op().schema.args.size() > 4 ? ctx.OptionalDType(4).value() : ctx.Tensor(0).dtype;
+  DType dtype =
+      ctx.op().schema.args.size() > 4 ? ctx.OptionalDType(4).value() : ctx.Tensor(0).dtype;
   RequireFloating(ctx, dtype);
   ReturnReduced(ctx, RealOf(dtype), OptionalDims(ctx, 2), ctx.Bool(3));
 }
@@ -149,7 +151,7 @@ void NormAllRule(RuleContext& ctx) {
   ReturnReduced(ctx, RealOf(ctx.Tensor(0).dtype), AllDims(ctx), false);
 }
 
-// ---- scans, softmax, sorting ----------------------------------------------------------------------------------------------------
+// Scans, softmax, sorting.
 
 // cumsum, cumprod: (self, dim, dtype)
 void ScanRule(RuleContext& ctx) {
@@ -207,7 +209,7 @@ void SortRule(RuleContext& ctx) {
   ctx.Return({DType::kInt64, self.device, self.sizes, std::move(strides)});
 }
 
-// ---- cost -------------------------------------------------------------------------------------------------------------------------
+// Cost.
 
 template <int per_element>
 Dim FlopsPerInput(const CostContext& cost) {
@@ -221,12 +223,20 @@ void RegisterReductions(OperatorTable& t) {
     t.Add(schema, rule).flops = flops;
   };
   add("aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor", SumAllRule);
-  add("aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", SumRule);
-  add("aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", SumRule);
+  add("aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? "
+      "dtype=None) -> Tensor",
+      SumRule);
+  add("aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) "
+      "-> Tensor",
+      SumRule);
   add("aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor", MeanAllRule);
-  add("aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", MeanRule);
+  add("aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> "
+      "Tensor",
+      MeanRule);
   add("aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor", SumAllRule);
-  add("aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", ProdDimRule);
+  add("aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> "
+      "Tensor",
+      ProdDimRule);
   add("aten::count_nonzero(Tensor self, int? dim=None) -> Tensor", CountNonzeroAllRule);
   add("aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor", CountNonzeroRule);
 
@@ -234,8 +244,10 @@ void RegisterReductions(OperatorTable& t) {
   add("aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor", ExtremumRule);
   add("aten::max(Tensor self) -> Tensor", ExtremumAllRule);
   add("aten::min(Tensor self) -> Tensor", ExtremumAllRule);
-  add("aten::max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)", ExtremumWithIndexRule);
-  add("aten::min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)", ExtremumWithIndexRule);
+  add("aten::max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
+      ExtremumWithIndexRule);
+  add("aten::min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
+      ExtremumWithIndexRule);
   add("aten::argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor", ArgExtremumRule);
   add("aten::argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor", ArgExtremumRule);
   add("aten::any(Tensor self) -> Tensor", TruthAllRule);
@@ -245,37 +257,52 @@ void RegisterReductions(OperatorTable& t) {
   add("aten::all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor", TruthDimRule);
   add("aten::all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor", TruthDimsRule);
 
-  add("aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", LogSumExpRule, FlopsPerInput<4>);
-  add("aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor",
+  add("aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", LogSumExpRule,
+      FlopsPerInput<4>);
+  add("aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool "
+      "keepdim=False) -> Tensor",
       VarRule, FlopsPerInput<4>);
-  add("aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor",
+  add("aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool "
+      "keepdim=False) -> Tensor",
       VarRule, FlopsPerInput<4>);
-  add("aten::var_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> "
+  add("aten::var_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool "
+      "keepdim=False) -> "
       "(Tensor, Tensor)",
       VarMeanRule, FlopsPerInput<4>);
-  add("aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? "
+  add("aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, "
+      "*, ScalarType? "
       "dtype=None) -> Tensor",
       VectorNormRule, FlopsPerInput<2>);
   add("aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor", NormAllRule, FlopsPerInput<2>);
-  add("aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor", NormRule,
-      FlopsPerInput<2>);
-  add("aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor",
+  add("aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor",
+      NormRule, FlopsPerInput<2>);
+  add("aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, "
+      "ScalarType dtype) -> Tensor",
       NormRule, FlopsPerInput<2>);
 
   add("aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", ScanRule);
   add("aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", ScanRule);
-  // Softmax: maximum, subtraction, exponential, sum, division. Its gradient: product, sum, product, subtraction.
-  add("aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor", SoftmaxRule, FlopsPerInput<5>);
-  add("aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor", SoftmaxRule, FlopsPerInput<5>);
-  add("aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor",
+  // Softmax: maximum, subtraction, exponential, sum, division. Its gradient: product, sum, product,
+  // subtraction.
+  add("aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor", SoftmaxRule,
+      FlopsPerInput<5>);
+  add("aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor", SoftmaxRule,
+      FlopsPerInput<5>);
+  add("aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType "
+      "input_dtype) -> Tensor",
       SoftmaxBackwardRule, FlopsPerInput<4>);
-  add("aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor",
+  add("aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType "
+      "input_dtype) -> Tensor",
       SoftmaxBackwardRule, FlopsPerInput<4>);
-  add("aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor "
+  add("aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> "
+      "(Tensor values, Tensor "
       "indices)",
       TopkRule);
-  add("aten::sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)", SortRule<1>);
-  add("aten::sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> (Tensor values, Tensor "
+  add("aten::sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor "
+      "indices)",
+      SortRule<1>);
+  add("aten::sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> "
+      "(Tensor values, Tensor "
       "indices)",
       SortRule<2>);
 }

@@ -7,7 +7,8 @@
 namespace gt {
 namespace {
 
-// Views follow from the schema: every result carries the alias letter of one argument, and nothing is written.
+// Views follow from the schema: every result carries the alias letter of one argument, and nothing
+// is written.
 void SetViewFacts(Operator& op) {
   if (op.schema.results.empty()) return;
   char letter = op.schema.results[0].alias;
@@ -18,8 +19,8 @@ void SetViewFacts(Operator& op) {
   for (size_t i = 0; i < op.schema.args.size(); ++i) {
     const ArgSpec& arg = op.schema.args[i];
     if (arg.alias != letter) continue;
-    GT_CHECK(!arg.written, "{} writes its argument '{}'; graphs are functional",
-             op.name.str(), arg.name);
+    GT_CHECK(!arg.written, "{} writes its argument '{}'; graphs are functional", op.name.str(),
+             arg.name);
     op.view_ = true;
     op.view_arg_ = static_cast<int>(i);
     return;
@@ -52,7 +53,8 @@ class Registry {
   }
 
   static const Registry& Get() {
-    static const Registry* registry = new Registry();  // outlives every static that may look something up
+    static const Registry* registry =
+        new Registry();  // outlives every static that may look something up
     return *registry;
   }
 
@@ -65,7 +67,8 @@ class Registry {
   std::vector<std::unique_ptr<Operator>> owned_;
   std::vector<const Operator*> all_;
   std::unordered_map<Name, const Operator*> by_name_;
-  // A second table, so that a lookup by text interns nothing and takes no lock. Keys point into interned names.
+  // A second table, so that a lookup by text interns nothing and takes no lock. Keys point into
+  // interned names.
   std::unordered_map<std::string_view, const Operator*> by_text_;
 };
 

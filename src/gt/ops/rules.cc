@@ -17,7 +17,8 @@ const TensorType& NumberOperand() {
   return kNumber;
 }
 
-// `size`, at least 1: what strides are multiplied with when libtorch lays out a new row-major tensor.
+// `size`, at least 1: what strides are multiplied with when libtorch lays out a new row-major
+// tensor.
 Dim Padded(const ShapeEnv& env, const Dim& size) {
   if (auto value = size.as_const()) return std::max<int64_t>(*value, 1);
   int64_t low = size.as_symbol() ? env.symbol(*size.as_symbol()).low : env.Bounds(size).low;
@@ -84,7 +85,8 @@ DType Promotion::Result() const {
     if (IsComplex(*high)) return high;
     if (IsFloating(*high)) {
       if (!IsComplex(*low)) return high;
-      if (*high == DType::kFloat16) ctx_.Reject("complex numbers of half precision are not supported");
+      if (*high == DType::kFloat16)
+        ctx_.Reject("complex numbers of half precision are not supported");
       return std::optional(*high == DType::kFloat64 ? DType::kComplex128 : DType::kComplex64);
     }
     if (*high == DType::kBool || IsFloating(*low) || IsComplex(*low)) {
@@ -139,9 +141,9 @@ Shape ReducedSizes(const Shape& sizes, uint64_t mask, bool keepdim) {
 
 namespace {
 
-// Equal wherever the tensor they belong to has elements: libtorch clamps strides of empty dimensions in some places and not
-// in others. This is asked for every dimension of every operand, so the expensive proof (by declared facts) is left for
-// graphs that have any.
+// Equal wherever the tensor they belong to has elements: libtorch clamps strides of empty
+// dimensions in some places and not in others. This is asked for every dimension of every operand,
+// so the expensive proof (by declared facts) is left for graphs that have any.
 bool SameStride(const ShapeEnv& env, const Dim& a, const Dim& b) {
   if (a == b) return true;
   if (a.is_const() && b.is_const()) return false;
@@ -160,7 +162,8 @@ bool NoSizeBelowTwo(const ShapeEnv& env, const Shape& sizes) {
     if (auto value = size.as_const()) {
       if (*value < 2) return false;
     } else if (auto symbol = size.as_symbol()) {
-      if (env.symbol(*symbol).low < 2 && env.symbol(*symbol).kind != Symbol::Kind::kData) return false;
+      if (env.symbol(*symbol).low < 2 && env.symbol(*symbol).kind != Symbol::Kind::kData)
+        return false;
     } else if (env.Bounds(size).low < 2 && !env.HasDataSymbol(size)) {
       return false;
     }
@@ -168,15 +171,16 @@ bool NoSizeBelowTwo(const ShapeEnv& env, const Shape& sizes) {
   return true;
 }
 
-// A tensor without elements has strides that reach nothing. With numbers they are still computed as libtorch does; it
-// is not worth a guard on a symbol.
+// A tensor without elements has strides that reach nothing. With numbers they are still computed as
+// libtorch does; it is not worth a guard on a symbol.
 bool LayoutIsMoot(const Shape& sizes) {
   return IsEmpty(sizes) &&
          std::any_of(sizes.begin(), sizes.end(), [](const Dim& size) { return !size.is_const(); });
 }
 
-// Whether walking the dimensions in this order (innermost first) meets each stride as the product of the sizes before it:
-// libtorch's loop for contiguous and channels-last. Sizes of one may have any stride.
+// Whether walking the dimensions in this order (innermost first) meets each stride as the product
+// of the sizes before it: libtorch's loop for contiguous and channels-last. Sizes of one may have
+// any stride.
 template <typename Order>
 bool IsDenseInOrder(ShapeEnv& env, const Shape& sizes, const Shape& strides, Order order) {
   Dim expected = 1;
@@ -196,9 +200,8 @@ bool IsDenseInOrder(ShapeEnv& env, const Shape& sizes, const Shape& strides, Ord
 
 bool HasNoElements(ShapeEnv& env, const Shape& sizes) {
   if (IsEmpty(sizes)) return true;
-  return std::any_of(sizes.begin(), sizes.end(), [&env](const Dim& size) {
-    return !size.is_const() && env.IsEmptySize(size);
-  });
+  return std::any_of(sizes.begin(), sizes.end(),
+                     [&env](const Dim& size) { return !size.is_const() && env.IsEmptySize(size); });
 }
 
 bool IsContiguous(ShapeEnv& env, const Shape& sizes, const Shape& strides) {
@@ -224,15 +227,17 @@ bool IsNonOverlappingAndDense(ShapeEnv& env, const Shape& sizes, const Shape& st
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (!sizes[i].Is(1)) left[count++] = static_cast<int8_t>(i);
   }
-  // Dimensions are taken from the innermost outwards: the next one is the one whose stride is the product so far. Strides
-  // grow strictly, so at most one fits, and the order in which candidates are tried does not matter.
+  // Dimensions are taken from the innermost outwards: the next one is the one whose stride is the
+  // product so far. Strides grow strictly, so at most one fits, and the order in which candidates
+  // are tried does not matter.
   Dim expected = 1;
   while (count > 0) {
     int next = 0;
     while (next < count && !SameStride(env, strides[left[next]], expected)) ++next;
     if (next == count) {
       next = 0;
-      while (next < count && (sizes[left[next]].is_const() || !env.IsOne(sizes[left[next]]))) ++next;
+      while (next < count && (sizes[left[next]].is_const() || !env.IsOne(sizes[left[next]])))
+        ++next;
       if (next == count) return false;
     }
     expected *= Padded(env, sizes[left[next]]);
@@ -243,9 +248,9 @@ bool IsNonOverlappingAndDense(ShapeEnv& env, const Shape& sizes, const Shape& st
 
 namespace {
 
-// Whether `large` is a multiple of `small` and more than once as large, for all values of the symbols. Strides of one tensor
-// usually are; the interval of a difference of products is too wide to see that 16 * s0 * s1 exceeds 16 * s1, the
-// quotient is not.
+// Whether `large` is a multiple of `small` and more than once as large, for all values of the
+// symbols. Strides of one tensor usually are; the interval of a difference of products is too wide
+// to see that 16 * s0 * s1 exceeds 16 * s1, the quotient is not.
 bool KnownMultiple(const ShapeEnv& env, const Dim& small, const Dim& large) {
   if (small.is_const() ? *small.as_const() <= 0 : env.Bounds(small).low <= 0) return false;
   Dim quotient = FloorDiv(large, small);
@@ -260,8 +265,8 @@ int KnownOrder(const ShapeEnv& env, const Dim& a, const Dim& b) {
   return 0;
 }
 
-// Whether every symbol may be taken to be at least 2: data symbols always (as in IsOne), input symbols if they are, which
-// leaves a guard unless their range says so.
+// Whether every symbol may be taken to be at least 2: data symbols always (as in IsOne), input
+// symbols if they are, which leaves a guard unless their range says so.
 bool AllAtLeastTwo(ShapeEnv& env, const Dim& dim) {
   bool all = true;
   dim.ForEachSymbol([&](SymbolId id) {
@@ -272,7 +277,8 @@ bool AllAtLeastTwo(ShapeEnv& env, const Dim& dim) {
   return all;
 }
 
-// The expression over symbols moved so that their ranges start at 2; clamps at 1 are then never reached.
+// The expression over symbols moved so that their ranges start at 2; clamps at 1 are then never
+// reached.
 Dim FromTwo(const ShapeEnv& env, const Dim& dim) {
   return WithoutClamps(dim).Substitute([&env](SymbolId id) {
     int64_t low = env.symbol(id).low;
@@ -289,8 +295,8 @@ int CompareStrides(ShapeEnv& env, const Dim& a, const Dim& b) {
   }
   if (a == b) return 0;
   if (int order = KnownOrder(env, a, b)) return order;
-  // Sizes of zero and one are where layouts become ambiguous. Settling that first answers nearly every comparison, with
-  // the plain guard 1 < s0 instead of one for each pair of strides.
+  // Sizes of zero and one are where layouts become ambiguous. Settling that first answers nearly
+  // every comparison, with the plain guard 1 < s0 instead of one for each pair of strides.
   if (AllAtLeastTwo(env, a) && AllAtLeastTwo(env, b)) {
     Dim x = FromTwo(env, a), y = FromTwo(env, b);
     if (x == y) return 0;
@@ -307,7 +313,8 @@ void SortDimensions(ShapeEnv& env, const Shape& sizes, std::span<const Shape* co
   auto is_zero = [&env](const Dim& stride) {
     return stride.is_const() ? stride.Is(0) : env.EqualOrUnknown(stride, 0);
   };
-  // Positive if `inner` must lie outside `outer`, negative if the order is right, 0 if no operand cares.
+  // Positive if `inner` must lie outside `outer`, negative if the order is right, 0 if no operand
+  // cares.
   auto compare = [&](int inner, int outer) {
     for (const Shape* operand : strides) {
       const Dim& a = (*operand)[inner];
@@ -321,7 +328,8 @@ void SortDimensions(ShapeEnv& env, const Shape& sizes, std::span<const Shape* co
     }
     return 0;
   };
-  // libtorch's insertion sort, step by step: with ambiguous comparisons the outcome depends on the algorithm.
+  // libtorch's insertion sort, step by step: with ambiguous comparisons the outcome depends on the
+  // algorithm.
   for (int i = 1; i < rank; ++i) {
     int moving = i;
     for (int j = i - 1; j >= 0; --j) {
@@ -411,8 +419,7 @@ Shape Broadcast(RuleContext& ctx, const Shape& a, const Shape& b) {
 
 void RequireEqual(RuleContext& ctx, const Dim& a, const Dim& b, const char* what) {
   if (a == b || ctx.env().Equal(a, b)) return;
-  ctx.Reject(
-      fmt::format("{}: {} is not {}", what, ctx.env().Print(a), ctx.env().Print(b)));
+  ctx.Reject(fmt::format("{}: {} is not {}", what, ctx.env().Print(a), ctx.env().Print(b)));
 }
 
 void RequireBroadcastsTo(RuleContext& ctx, const Shape& from, const Shape& to, const char* what) {
@@ -507,8 +514,9 @@ Shape Pointwise::ComputeStrides() {
   size_t rank = shape_.size();
   if (rank == 0) return {};
   std::span<const TensorType* const> inputs(inputs_.data(), static_cast<size_t>(count_));
-  // The case that nearly always applies. Where no size is 0 or 1, strides of a dense tensor are distinct, so the first
-  // input decides the order of all dimensions alone, and dense strides in that order are its own.
+  // The case that nearly always applies. Where no size is 0 or 1, strides of a dense tensor are
+  // distinct, so the first input decides the order of all dimensions alone, and dense strides in
+  // that order are its own.
   const TensorType* leader = nullptr;
   for (int i = 0; i < count_ && leader == nullptr; ++i) {
     if (inputs[i]->rank() > 0) leader = inputs[i];
@@ -529,8 +537,8 @@ Shape Pointwise::ComputeStrides() {
     });
     if (contiguous) return ContiguousStrides(shape_, env);
     bool channels_last = rank == 4 && all([&](const Shape& sizes, const Shape& strides) {
-      return IsChannelsLast(env, sizes, strides);
-    });
+                           return IsChannelsLast(env, sizes, strides);
+                         });
     if (channels_last) {
       Shape strides(4);
       strides[1] = 1;
@@ -554,7 +562,8 @@ Shape Pointwise::ComputeStrides() {
     }
   }
   if (LayoutIsMoot(shape_)) return ContiguousStrides(shape_, env);
-  // Strides of each input over the common shape: 0 where it is broadcast. Inputs without dimensions have no say.
+  // Strides of each input over the common shape: 0 where it is broadcast. Inputs without dimensions
+  // have no say.
   std::array<Shape, kMaxInputs> spread;
   std::array<const Shape*, kMaxInputs> operands;
   size_t operand_count = 0;
@@ -582,7 +591,8 @@ Shape Pointwise::ComputeStrides() {
 
 TensorType Pointwise::Result(DType dtype) {
   if (!have_shape_) ComputeShape();
-  // A 0-dim CPU tensor may accompany tensors of another device; it has no say in where the result lives.
+  // A 0-dim CPU tensor may accompany tensors of another device; it has no say in where the result
+  // lives.
   const TensorType* placed = nullptr;
   for (int i = 0; i < count_; ++i) {
     const TensorType* input = inputs_[i];

@@ -24,12 +24,30 @@ bool IsRowMajor(const ShapeEnv& env, const Shape& sizes, const Shape& strides) {
   Dim expected = 1;
   for (size_t i = sizes.size(); i-- > 0;) {
     if (strides[i] != expected) return false;
+    if (i == 0) break;
     const Dim& size = sizes[i];
     bool positive = size.is_const() ? *size.as_const() >= 1 : env.Bounds(size).low >= 1;
-    if (i > 0) expected *= positive ? size : Max(size, Dim(1));
+    expected *= positive ? size : Max(size, Dim(1));
   }
   return true;
 }
+
+// As Product, with the numbers multiplied first: arithmetic on expressions costs ten times as much.
+class ProductOfSizes {
+ public:
+  void Add(const Dim& size) {
+    if (size.is_const()) {
+      number_ *= size;
+    } else {
+      expression_ = expression_.is_const() ? size : expression_ * size;
+    }
+  }
+  Dim Result() const { return expression_.is_const() ? number_ : expression_ * number_; }
+
+ private:
+  Dim number_ = 1;
+  Dim expression_ = 1;
+};
 
 // a < b, where what only data could decide counts as not less.
 bool LessOrUnknown(ShapeEnv& env, const Dim& a, const Dim& b) {
@@ -84,7 +102,7 @@ Dim WithoutClamps(const Dim& dim) {
 Shape InferSize(RuleContext& ctx, const Shape& requested, const Shape& sizes) {
   Shape result = requested;
   int inferred = -1;
-  Dim known = 1;
+  ProductOfSizes product;
   for (size_t i = 0; i < requested.size(); ++i) {
     if (requested[i].Is(-1)) {
       if (inferred >= 0) ctx.Reject("only one size can be -1");
@@ -92,11 +110,13 @@ Shape InferSize(RuleContext& ctx, const Shape& requested, const Shape& sizes) {
     } else if (auto value = requested[i].as_const(); value && *value < 0) {
       ctx.Reject(fmt::format("a size cannot be {}", *value));
     } else {
-      known *= requested[i];
+      product.Add(requested[i]);
     }
   }
   ShapeEnv& env = ctx.env();
-  Dim numel = Product(sizes);
+  ProductOfSizes elements;
+  for (const Dim& size : sizes) elements.Add(size);
+  Dim known = product.Result(), numel = elements.Result();
   auto mismatch = [&] {
     ctx.Reject(fmt::format("{} does not fit a tensor of sizes {}", Text(env, requested),
                            Text(env, sizes)));
@@ -198,9 +218,22 @@ Dim ResolveIndex(RuleContext& ctx, const Dim& index, const Dim& size) {
   return position;
 }
 
+namespace {
+
+// A file may ask for a node of a billion results; making them would take all memory.
+int64_t CheckedCount(RuleContext& ctx, int64_t count, const char* what) {
+  constexpr int64_t kMaxResults = 1 << 16;
+  if (count > kMaxResults) {
+    ctx.Reject(fmt::format("{} is {}, but a node has at most {} results", what, count, kMaxResults));
+  }
+  return count;
+}
+
+}  // namespace
+
 int64_t PinnedCount(RuleContext& ctx, const Dim& count, const char* what) {
   ShapeEnv& env = ctx.env();
-  if (std::optional<int64_t> value = env.KnownValue(count)) return *value;
+  if (std::optional<int64_t> value = env.KnownValue(count)) return CheckedCount(ctx, *value, what);
   if (env.HasDataSymbol(count)) {
     ctx.Reject(fmt::format("{} is {}, which depends on data read during the step; a node must have "
                            "a fixed number of results",
@@ -209,7 +242,7 @@ int64_t PinnedCount(RuleContext& ctx, const Dim& count, const char* what) {
   int64_t value = env.Hint(count);
   // Always true; asked so that the guard is there.
   if (!env.Equal(count, value)) ctx.Reject(fmt::format("{} is not known", what));
-  return value;
+  return CheckedCount(ctx, value, what);
 }
 
 void RequireContiguous(RuleContext& ctx, const Shape& sizes, const Shape& strides, const char* what) {

@@ -38,7 +38,7 @@ SliceBounds ResolveSlice(RuleContext& ctx, const Dim& size, const std::optional<
 Dim ResolveIndex(RuleContext& ctx, const Dim& index, const Dim& size);
 
 // A count that decides how many results a node has, so it must be one number: pinned by a guard if it follows from input
-// sizes. `what` names it in the message when only data could tell.
+// sizes. `what` names it in the message when only data could tell, or when it is absurdly large.
 int64_t PinnedCount(RuleContext& ctx, const Dim& count, const char* what);
 
 // For operators that refuse other layouts. Unlike IsContiguous, which is false unless it holds for all sizes, this answers

@@ -339,6 +339,42 @@ bool Recorder::AnswerDirectly(const c10::OperatorHandle& op, torch::jit::Stack* 
   return false;
 }
 
+std::vector<SymbolId> Recorder::BindInts(const at::Tensor& tensor, const std::optional<Dim>& sum) {
+  Value* value = ValueOf(tensor);
+  if (value == nullptr) {
+    Fail(ErrorCode::kUnsupportedCapture,
+         "the tensor whose integers are read in module '{}' is not part of the captured step",
+         CurrentScope().module.str());
+  }
+  const TensorType& type = value->type();
+  ShapeEnv& shapes = graph_.shapes();
+  std::optional<int64_t> count = type.rank() == 1 ? shapes.KnownValue(type.sizes[0]) : std::nullopt;
+  if (!count) {
+    Fail(ErrorCode::kUnsupportedCapture,
+         "integers can be read from a one-dimensional tensor of known length only (module '{}')",
+         CurrentScope().module.str());
+  }
+  // Hints must respect what is known: autograd compares the sizes of gradients by them.
+  int64_t left = sum ? shapes.Hint(*sum) : 2 * *count;
+  Graph::NodeSpec spec;
+  spec.op = FindOperator("gt::read_ints");
+  spec.operands = {value};
+  spec.args = {OperandRef{0}};
+  spec.meta = CurrentMeta();
+  Graph::Typed typed;
+  Dim total = 0;
+  for (int64_t i = 0; i < *count; ++i) {
+    int64_t hint = left / (*count - i);
+    left -= hint;
+    typed.bound_symbols.push_back(shapes.AddDataSymbol(hint));
+    total += Dim::Symbol(typed.bound_symbols.back());
+  }
+  std::vector<SymbolId> symbols = typed.bound_symbols;
+  graph_.InsertTyped(std::move(spec), std::move(typed));
+  if (sum) shapes.AddFact(total, *sum);
+  return symbols;
+}
+
 void Recorder::Record(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const Operator* op = OperatorOf(handle);
   if (op == nullptr) {

@@ -14,6 +14,7 @@
 #include <ATen/core/stack.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -54,6 +55,10 @@ class Recorder {
 
   // Real tensors that the program used without registering them anywhere; constant inputs of the graph, in order.
   const std::vector<at::Tensor>& constants() const { return constants_; }
+
+  // Records a node that reads the entries of an integer tensor and binds a data symbol to each (trace/read_ints.h). If the sum
+  // of the entries is known, it becomes a fact, and the symbols' hints share it out.
+  std::vector<SymbolId> BindInts(const at::Tensor& tensor, const std::optional<Dim>& sum);
 
   // Called by the fallbacks; not for other code.
   void Intercept(const c10::OperatorHandle& op, torch::jit::Stack* stack);

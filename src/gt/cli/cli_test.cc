@@ -1,0 +1,98 @@
+// The program as a user meets it: exit codes, messages, files.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "gt/cli/documents.h"
+
+namespace gt {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Outcome {
+  int status;
+  std::string output;  // both streams
+};
+
+Outcome RunGt(const std::string& arguments) {
+  std::string command = std::string("GT_HOME=" GT_SOURCE_DIR " " GT_BINARY " ") + arguments + " 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  Outcome outcome{-1, ""};
+  std::array<char, 4096> buffer;
+  while (size_t count = fread(buffer.data(), 1, buffer.size(), pipe)) outcome.output.append(buffer.data(), count);
+  int status = pclose(pipe);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+void ExpectError(const std::string& arguments, const std::string& code, const std::string& part) {
+  Outcome outcome = RunGt(arguments);
+  EXPECT_EQ(outcome.status, 1) << arguments << "\n" << outcome.output;
+  EXPECT_NE(outcome.output.find(code), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find(part), std::string::npos) << outcome.output;
+}
+
+std::string FileText(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(Cli, MistakesAreAnsweredWithTheNearestName) {
+  ExpectError("trian", "GT-E0100", "did you mean");
+  ExpectError("train --training.step 3", "GT-E0100", "--training.steps");
+  ExpectError("train --training.steps many", "GT-E0101", "many");
+  ExpectError("train --training.steps 0", "GT-E0102", "--training.steps");
+  ExpectError("train --model.flavor 8b", "GT-E0701", "8B");
+  ExpectError("train --compile.disable_passes dcee --training.steps 1 --model.flavor tiny --dump_folder /tmp/gt_cli_test",
+              "GT-E", "dce");
+  ExpectError("train --config /does/not/exist.toml", "GT-E0103", "/does/not/exist.toml");
+  ExpectError("opt /does/not/exist.gtir", "GT-E", "/does/not/exist.gtir");
+  ExpectError("docs erorrs", "GT-E0100", "errors");
+}
+
+TEST(Cli, HelpIsAnsweredEverywhere) {
+  for (const char* command : {"--help", "train --help", "trace --help", "opt --help", "docs --help"}) {
+    Outcome outcome = RunGt(command);
+    EXPECT_EQ(outcome.status, 0) << command;
+    EXPECT_GT(outcome.output.size(), 200u) << command;
+  }
+}
+
+TEST(Cli, TracedGraphGoesThroughOpt) {
+  fs::path folder = fs::temp_directory_path() / ("gt_cli_test_" + std::to_string(getpid()));
+  fs::create_directories(folder);
+  std::string graph = (folder / "step.gtir").string(), smaller = (folder / "smaller.gtir").string();
+  Outcome traced = RunGt("trace --model.flavor tiny --training.seq_len 16 --compile.enable_passes=false --output " + graph);
+  EXPECT_EQ(traced.status, 0) << traced.output;
+  EXPECT_NE(traced.output.find("guards"), std::string::npos) << traced.output;
+  Outcome optimized = RunGt("opt --pass=dce,canonicalize,cse " + graph + " -o " + smaller);
+  EXPECT_EQ(optimized.status, 0) << optimized.output;
+  EXPECT_LT(fs::file_size(smaller), fs::file_size(graph));
+  std::string text = FileText(graph);
+  std::ofstream(graph) << text.substr(0, text.size() / 2);
+  ExpectError("opt --pass=dce " + graph, "GT-E02", "step.gtir");
+  fs::remove_all(folder);
+}
+
+TEST(Cli, LargestModelIsCapturedWithoutItsWeights) {
+  Outcome outcome = RunGt("trace --model.flavor 405B --training.seq_len 8192");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("405,8"), std::string::npos) << outcome.output;
+}
+
+TEST(Cli, DocumentsAreUpToDate) {
+  EXPECT_EQ(FileText(GT_SOURCE_DIR "/docs/errors.md"), cli::DocumentText("errors"))
+      << "run: ./gt docs errors > docs/errors.md";
+}
+
+}  // namespace
+}  // namespace gt

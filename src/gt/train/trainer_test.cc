@@ -1,0 +1,213 @@
+#include "gt/train/trainer.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "gt/base/error.h"
+#include "gt/exec/device.h"
+#include "gt/train/data.h"
+#include "gt/train/metrics.h"
+#include "gt/train/optimizer.h"
+
+namespace gt {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TrainerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("gt_trainer_test_" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+    setenv("GT_HOME", GT_SOURCE_DIR, 1);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  Config Job(const std::string& name, const std::string& flavor = "tiny") {
+    Config config;
+    config.device = DeviceChoice::kCpu;
+    config.model.flavor = flavor;
+    config.training.steps = 5;
+    config.training.local_batch_size = 4;
+    config.training.seq_len = 32;
+    config.training.deterministic = true;
+    config.threads = 1;
+    config.dump_folder = (folder_ / name).string();
+    return config;
+  }
+
+  static std::vector<nlohmann::json> Metrics(const std::string& path) {
+    std::vector<nlohmann::json> lines;
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+
+  // The whole run, eager and captured: every loss and gradient norm, and the state at the end.
+  void ExpectEagerAndCapturedAgree(Config config) {
+    config.compile.mode = CompileMode::kEager;
+    config.dump_folder += "_eager";
+    TrainSummary eager = Train(config);
+    config.compile.mode = CompileMode::kAotFxTrace;
+    config.dump_folder += "_captured";
+    TrainSummary captured = Train(config);
+    EXPECT_EQ(eager.state_hash, captured.state_hash);
+    auto a = Metrics(eager.metrics_path), b = Metrics(captured.metrics_path);
+    ASSERT_EQ(a.size(), static_cast<size_t>(config.training.steps));
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      EXPECT_EQ(a[i]["loss"].get<double>(), b[i]["loss"].get<double>()) << "step " << i + 1;
+      EXPECT_EQ(a[i]["grad_norm"].get<double>(), b[i]["grad_norm"].get<double>()) << "step " << i + 1;
+    }
+    EXPECT_LT(captured.last_loss, captured.first_loss);
+  }
+
+  static std::string MessageOf(const std::function<void()>& body, ErrorCode code) {
+    try {
+      body();
+    } catch (const Error& error) {
+      EXPECT_EQ(CodeName(error.code()), CodeName(code)) << error.what();
+      return error.what();
+    }
+    ADD_FAILURE() << "no error";
+    return "";
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(TrainerTest, EagerAndCapturedRunsAreEqual) {
+  for (TrainingDtype dtype : {TrainingDtype::kFloat32, TrainingDtype::kBfloat16}) {
+    Config config = Job(std::string(EnumName(dtype)));
+    config.training.mixed_precision_param = dtype;
+    ExpectEagerAndCapturedAgree(config);
+  }
+}
+
+TEST_F(TrainerTest, DebugModelRunsOfTwentyStepsAreEqual_slow) {
+  for (TrainingDtype dtype : {TrainingDtype::kFloat32, TrainingDtype::kBfloat16}) {
+    Config config = Job("debug_" + std::string(EnumName(dtype)), "debugmodel");
+    config.training.steps = 20;
+    config.training.local_batch_size = 8;
+    config.training.seq_len = 128;
+    config.training.mixed_precision_param = dtype;
+    ExpectEagerAndCapturedAgree(config);
+  }
+}
+
+TEST_F(TrainerTest, SameSeedSameRunOtherSeedOtherRun) {
+  Config config = Job("a");
+  uint64_t first = Train(config).state_hash;
+  EXPECT_EQ(first, Train(config).state_hash);
+  config.training.seed = 43;
+  EXPECT_NE(first, Train(config).state_hash);
+}
+
+TEST_F(TrainerTest, NonFiniteLossStopsTheRunAndKeepsItsMetrics) {
+  Config config = Job("diverges");
+  config.optimizer.lr = 1e30;
+  config.training.max_norm = 0;
+  config.lr_scheduler.warmup_steps = 0;
+  std::string message = MessageOf([&] { Train(config); }, ErrorCode::kNonFiniteLoss);
+  EXPECT_NE(message.find("--optimizer.lr"), std::string::npos) << message;
+  std::ifstream file(config.dump_folder + "/metrics.jsonl");
+  std::string first;
+  EXPECT_TRUE(std::getline(file, first)) << "the steps before it are gone";
+}
+
+TEST_F(TrainerTest, BadDataAndFoldersAreNamed) {
+  Config config = Job("bad");
+  config.training.dataset_path = (folder_ / "missing.txt").string();
+  EXPECT_NE(MessageOf([&] { Train(config); }, ErrorCode::kDataUnreadable).find("missing.txt"), std::string::npos);
+  std::ofstream(folder_ / "short.txt") << "too short";
+  config.training.dataset_path = (folder_ / "short.txt").string();
+  EXPECT_NE(MessageOf([&] { Train(config); }, ErrorCode::kDataUnreadable).find("--training.seq_len"), std::string::npos);
+  config.training.dataset_path = "";
+  config.training.dataset = "sampel";
+  EXPECT_NE(MessageOf([&] { Train(config); }, ErrorCode::kDataUnreadable).find("did you mean"), std::string::npos);
+  config.training.dataset = "sample";
+  config.model.flavor = "debugmodle";
+  EXPECT_NE(MessageOf([&] { Train(config); }, ErrorCode::kUnknownModel).find("debugmodel"), std::string::npos);
+  std::ofstream(folder_ / "file") << "";
+  config.model.flavor = "tiny";
+  config.dump_folder = (folder_ / "file" / "below").string();
+  MessageOf([&] { Train(config); }, ErrorCode::kCannotWrite);
+}
+
+TEST_F(TrainerTest, WritesTheResolvedConfig) {
+  Config config = Job("resolved");
+  Train(config);
+  Config read;
+  LoadTomlFile(config.dump_folder + "/config.toml", &read);
+  EXPECT_TRUE(read == config);
+}
+
+TEST(LearningRate, WarmsUpStaysAndDecaysToZero) {
+  Config::LrScheduler schedule;
+  schedule.warmup_steps = 2;
+  schedule.decay_ratio = 0.8;
+  std::vector<double> factors;
+  for (int64_t step = 0; step < 10; ++step) factors.push_back(LearningRateFactor(step, 10, schedule));
+  EXPECT_EQ(factors[0], 0.5);
+  EXPECT_EQ(factors[1], 1.0);
+  EXPECT_EQ(factors[2], 1.0);
+  EXPECT_DOUBLE_EQ(factors[3], 1.0 - 1.0 / 8);
+  EXPECT_DOUBLE_EQ(factors[9], 1.0 - 7.0 / 8);
+  for (size_t i = 3; i < 10; ++i) EXPECT_LT(factors[i], factors[i - 1]);
+}
+
+TEST(LearningRate, WarmUpLongerThanTheRunIsCut) {
+  Config::LrScheduler schedule;
+  schedule.warmup_steps = 100;
+  EXPECT_EQ(LearningRateFactor(0, 4, schedule), 0.25);
+  EXPECT_EQ(LearningRateFactor(3, 4, schedule), 1.0);
+}
+
+TEST(Gradients, AreGivenMemoryOfTheirOwn) {
+  at::Tensor shared = at::ones({2, 3});
+  std::vector<at::Tensor> parameters = {at::zeros({2, 3}), at::zeros({2, 3}), at::zeros({3, 2})};
+  std::vector<at::Tensor> own = OwnGradients(parameters, {shared, shared, shared.t()});
+  own[0].mul_(2);
+  EXPECT_TRUE(own[1].equal(at::ones({2, 3})));
+  EXPECT_EQ(own[2].strides(), parameters[2].strides());
+}
+
+TEST(Gradients, ClippingScalesToTheGlobalNorm) {
+  std::vector<at::Tensor> gradients = {at::full({4}, 3.0), at::Tensor(), at::full({4}, 4.0)};
+  EXPECT_DOUBLE_EQ(ClipGradients(gradients, 0), 10.0);
+  EXPECT_TRUE(gradients[0].equal(at::full({4}, 3.0)));
+  EXPECT_DOUBLE_EQ(ClipGradients(gradients, 1.0), 10.0);
+  EXPECT_NEAR(gradients[0][0].item<double>(), 0.3, 1e-6);
+}
+
+TEST(Metrics, ReadsWell) {
+  EXPECT_EQ(FormatCount(1234567), "1,234,567");
+  EXPECT_EQ(FormatCount(12), "12");
+  EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
+  EXPECT_EQ(FormatDuration(3723), "1:02:03");
+}
+
+TEST(AdamWTest, FollowsTheFormula) {
+  Config::Optimizer config;
+  config.weight_decay = 0.1;
+  at::Tensor parameter = at::full({3}, 2.0, at::kDouble), gradient = at::full({3}, 0.5, at::kDouble);
+  AdamW optimizer({parameter}, config);
+  double value = 2.0, mean = 0, square = 0;
+  for (int step = 1; step <= 3; ++step) {
+    optimizer.Step(std::vector<at::Tensor>{gradient}, 0.01);
+    mean = config.beta1 * mean + (1 - config.beta1) * 0.5;
+    square = config.beta2 * square + (1 - config.beta2) * 0.25;
+    value -= 0.01 * config.weight_decay * value;
+    value -= 0.01 * (mean / (1 - std::pow(config.beta1, step))) /
+             (std::sqrt(square / (1 - std::pow(config.beta2, step))) + config.eps);
+    EXPECT_NEAR(parameter[0].item<double>(), value, 1e-12);
+  }
+}
+
+}  // namespace
+}  // namespace gt
