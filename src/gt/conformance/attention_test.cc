@@ -1,9 +1,10 @@
-// Cases of ops/attention.cc. The CPU's kernel is run; of the CUDA kernels libtorch's answers on an H200 are recorded here.
-#include "gt/conformance/harness.h"
-
+// Cases of ops/attention.cc. The CPU's kernel is run; of the CUDA kernels libtorch's answers on an
+// H200 are recorded here.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+
+#include "gt/conformance/harness.h"
 
 namespace gt::conformance {
 namespace {
@@ -36,10 +37,12 @@ Conform kCpuFlash("aten::_scaled_dot_product_flash_attention_for_cpu", [](Case& 
   Heads(c, dtype, {c.MustEqual(e.batch), e.heads, e.keys, e.width});
   Heads(c, dtype, {e.batch, e.heads, c.MustEqual(e.keys), c.MustEqual(e.width)});
   c.Float(0).Bool(c.Chance());
-  c.Chance(0.2) ? c.Tensor(dtype, {e.queries, e.keys}, {.layout = LayoutChoice::kContiguous}) : c.None();
+  c.Chance(0.2) ? c.Tensor(dtype, {e.queries, e.keys}, {.layout = LayoutChoice::kContiguous})
+                : c.None();
   c.Chance() ? c.Float(0.5) : c.None();
 });
-Conform kCpuFlashBackward("aten::_scaled_dot_product_flash_attention_for_cpu_backward", [](Case& c) {
+Conform kCpuFlashBackward("aten::_scaled_dot_product_flash_attention_for_cpu_backward", [](Case&
+                                                                                               c) {
   Extents e = RandomExtents(c);
   DType dtype = c.Pick(kAttentionTypes);
   Shape query = {e.batch, e.heads, e.queries, e.width}, key = {e.batch, e.heads, e.keys, e.width};
@@ -93,8 +96,8 @@ Answer Infer(const char* op, std::vector<TensorType> operands, std::vector<Argum
 // Query, key and value of one recorded call, and the strides of what came back.
 struct Recorded {
   TensorType query, key, value;
-  Shape flash, efficient, cudnn;                    // of the output
-  Shape flash_query, flash_key;                     // of gradients; values are as keys
+  Shape flash, efficient, cudnn;  // of the output
+  Shape flash_query, flash_key;   // of gradients; values are as keys
   Shape efficient_query, efficient_key, efficient_value;
 };
 
@@ -104,16 +107,24 @@ std::vector<Recorded> RecordedCalls() {
   const Shape k_plain = {12288, 3072, 64, 1}, k_long = {12288, 64, 256, 1};
   TensorType one = Gpu(kBf16, {1, 1, 8, 8}, {64, 8, 8, 1});
   return {
-      {Gpu(kBf16, q, q_plain), Gpu(kBf16, k, k_plain), Gpu(kBf16, k, k_plain), q_plain, q_long, q_plain,
-       q_plain, k_plain, q_long, k_long, k_long},
+      {Gpu(kBf16, q, q_plain), Gpu(kBf16, k, k_plain), Gpu(kBf16, k, k_plain), q_plain, q_long,
+       q_plain, q_plain, k_plain, q_long, k_long, k_long},
       {Gpu(kBf16, q, q_long), Gpu(kBf16, k, k_long), Gpu(kBf16, k, k_long), q_long, q_long, q_long,
        q_long, k_long, q_long, k_long, k_long},
       // A query cut out of a fused projection is not dense; what is made like it is.
       {Gpu(kBf16, q, {30720, 64, 768, 1}), Gpu(kBf16, k, k_long), Gpu(kBf16, k, k_long), q_long,
        q_long, q_long, q_long, k_long, q_long, k_long, k_long},
-      {Gpu(kBf16, {1, 1, 8, 8}, {64, 64, 8, 1}), Gpu(kBf16, {1, 1, 8, 8}, {64, 64, 8, 1}),
-       Gpu(kBf16, {1, 1, 8, 8}, {64, 64, 8, 1}), {64, 64, 8, 1}, {64, 8, 8, 1}, {64, 64, 8, 1},
-       {64, 64, 8, 1}, {64, 64, 8, 1}, {64, 8, 8, 1}, {64, 8, 8, 1}, {64, 8, 8, 1}},
+      {Gpu(kBf16, {1, 1, 8, 8}, {64, 64, 8, 1}),
+       Gpu(kBf16, {1, 1, 8, 8}, {64, 64, 8, 1}),
+       Gpu(kBf16, {1, 1, 8, 8}, {64, 64, 8, 1}),
+       {64, 64, 8, 1},
+       {64, 8, 8, 1},
+       {64, 64, 8, 1},
+       {64, 64, 8, 1},
+       {64, 64, 8, 1},
+       {64, 8, 8, 1},
+       {64, 8, 8, 1},
+       {64, 8, 8, 1}},
       {Gpu(kBf16, {1, 1, 8, 8}, {192, 8, 24, 1}), one, one, one.strides, one.strides, one.strides,
        one.strides, one.strides, one.strides, one.strides, one.strides},
   };
@@ -126,17 +137,29 @@ TEST(RecordedConformance, FlashAttention) {
     Answer forward = Infer("aten::_scaled_dot_product_flash_attention", {query, key, value},
                            {OperandRef{0}, OperandRef{1}, OperandRef{2}, 0.0, true, false, {}});
     TensorType sums = Gpu(DType::kFloat32, {q[0], q[1], q[2]}, {q[1] * q[2], q[2], 1});
-    EXPECT_EQ(forward.results, (std::vector<TensorType>{
-                                   Gpu(kBf16, q, out), sums, Undefined(), Undefined(),
-                                   Gpu(DType::kUInt64, {2}, {1}), Gpu(DType::kUInt64, {}, {}),
-                                   Gpu(kBf16, {0}, {1})}));
+    EXPECT_EQ(forward.results,
+              (std::vector<TensorType>{Gpu(kBf16, q, out), sums, Undefined(), Undefined(),
+                                       Gpu(DType::kUInt64, {2}, {1}), Gpu(DType::kUInt64, {}, {}),
+                                       Gpu(kBf16, {0}, {1})}));
     EXPECT_EQ(forward.integers, (std::vector<Dim>{q[2], key.sizes[2]}));
     const std::vector<TensorType>& r = forward.results;
     Answer backward = Infer("aten::_scaled_dot_product_flash_attention_backward",
                             {r[0], query, key, value, r[0], r[1], r[4], r[5]},
-                            {OperandRef{0}, OperandRef{1}, OperandRef{2}, OperandRef{3},
-                             OperandRef{4}, OperandRef{5}, {}, {}, forward.integers[0],
-                             forward.integers[1], 0.0, true, OperandRef{6}, OperandRef{7}, {}});
+                            {OperandRef{0},
+                             OperandRef{1},
+                             OperandRef{2},
+                             OperandRef{3},
+                             OperandRef{4},
+                             OperandRef{5},
+                             {},
+                             {},
+                             forward.integers[0],
+                             forward.integers[1],
+                             0.0,
+                             true,
+                             OperandRef{6},
+                             OperandRef{7},
+                             {}});
     EXPECT_EQ(backward.results,
               (std::vector<TensorType>{Gpu(kBf16, q, grad_query), Gpu(kBf16, key.sizes, grad_key),
                                        Gpu(kBf16, key.sizes, grad_key)}));
@@ -154,9 +177,19 @@ std::vector<TensorType> EfficientBackward(const TensorType& query, const TensorT
                                           const std::vector<TensorType>& r) {
   return Infer("aten::_scaled_dot_product_efficient_attention_backward",
                {r[0], query, key, value, r[0], r[1], r[2], r[3]},
-               {OperandRef{0}, OperandRef{1}, OperandRef{2}, OperandRef{3}, {}, OperandRef{4},
-                OperandRef{5}, OperandRef{6}, OperandRef{7}, 0.0,
-                std::vector<bool>{true, true, true, false}, true, {}})
+               {OperandRef{0},
+                OperandRef{1},
+                OperandRef{2},
+                OperandRef{3},
+                {},
+                OperandRef{4},
+                OperandRef{5},
+                OperandRef{6},
+                OperandRef{7},
+                0.0,
+                std::vector<bool>{true, true, true, false},
+                true,
+                {}})
       .results;
 }
 
@@ -171,11 +204,11 @@ TEST(RecordedConformance, EfficientAttention) {
     EXPECT_EQ(r, (std::vector<TensorType>{Gpu(kBf16, q, call.efficient), sums, seed, seed}));
     std::vector<TensorType> none = EfficientForward(call.query, call.key, call.value, false);
     EXPECT_EQ(none[1], Gpu(DType::kFloat32, {q[0], q[1], 0}, {q[1], 1, 1}));
-    EXPECT_EQ(EfficientBackward(call.query, call.key, call.value, r),
-              (std::vector<TensorType>{Gpu(kBf16, q, call.efficient_query),
-                                       Gpu(kBf16, call.key.sizes, call.efficient_key),
-                                       Gpu(kBf16, call.value.sizes, call.efficient_value),
-                                       Undefined()}));
+    EXPECT_EQ(
+        EfficientBackward(call.query, call.key, call.value, r),
+        (std::vector<TensorType>{Gpu(kBf16, q, call.efficient_query),
+                                 Gpu(kBf16, call.key.sizes, call.efficient_key),
+                                 Gpu(kBf16, call.value.sizes, call.efficient_value), Undefined()}));
   }
 }
 
@@ -188,9 +221,19 @@ TEST(RecordedConformance, EfficientAttentionBias) {
   std::vector<TensorType> grads =
       Infer("aten::_scaled_dot_product_efficient_attention_backward",
             {r[0], call.query, call.key, call.value, bias, r[0], r[1], r[2], r[3]},
-            {OperandRef{0}, OperandRef{1}, OperandRef{2}, OperandRef{3}, OperandRef{4},
-             OperandRef{5}, OperandRef{6}, OperandRef{7}, OperandRef{8}, 0.0,
-             std::vector<bool>{true, true, true, true}, false, {}})
+            {OperandRef{0},
+             OperandRef{1},
+             OperandRef{2},
+             OperandRef{3},
+             OperandRef{4},
+             OperandRef{5},
+             OperandRef{6},
+             OperandRef{7},
+             OperandRef{8},
+             0.0,
+             std::vector<bool>{true, true, true, true},
+             false,
+             {}})
           .results;
   EXPECT_EQ(grads[3], Gpu(kBf16, bias.sizes, {7680, 1920, 48, 1}));
 }
@@ -231,11 +274,25 @@ TEST(RecordedConformance, NarrowValues) {
   std::vector<TensorType> grads = EfficientBackward(fused, key, value, r);
   EXPECT_EQ(grads[0].strides, wide_long);
   EXPECT_EQ(grads[2], Gpu(kBf16, narrow, narrow_long));
-  std::vector<TensorType> cudnn =
-      Infer("aten::_scaled_dot_product_cudnn_attention_backward", {fused, key, value, r[0], r[1], r[2]},
-            {OperandRef{3}, OperandRef{0}, OperandRef{1}, OperandRef{2}, OperandRef{3},
-             OperandRef{4}, OperandRef{5}, OperandRef{5}, {}, {}, {}, Dim(130), Dim(130), 0.0, true, {}})
-          .results;
+  std::vector<TensorType> cudnn = Infer("aten::_scaled_dot_product_cudnn_attention_backward",
+                                        {fused, key, value, r[0], r[1], r[2]},
+                                        {OperandRef{3},
+                                         OperandRef{0},
+                                         OperandRef{1},
+                                         OperandRef{2},
+                                         OperandRef{3},
+                                         OperandRef{4},
+                                         OperandRef{5},
+                                         OperandRef{5},
+                                         {},
+                                         {},
+                                         {},
+                                         Dim(130),
+                                         Dim(130),
+                                         0.0,
+                                         true,
+                                         {}})
+                                      .results;
   EXPECT_EQ(cudnn[0], Gpu(kBf16, wide, wide_long));
   EXPECT_EQ(cudnn[2], Gpu(kBf16, narrow, narrow_long));
 }

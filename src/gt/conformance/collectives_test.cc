@@ -1,9 +1,9 @@
 // Cases of ops/collectives.cc, run in a process group that stands for four ranks and moves no data.
-#include "gt/conformance/harness.h"
-
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "gt/conformance/harness.h"
 
 namespace gt::conformance {
 namespace {
@@ -13,7 +13,8 @@ class DoneWork : public c10d::Work {
   bool wait(std::chrono::milliseconds) override { return true; }
 };
 
-// Every collective is done before it began. (libtorch has such a backend, but its header needs Python's.)
+// Every collective is done before it began. (libtorch has such a backend, but its header needs
+// Python's.)
 class IdleBackend : public c10d::Backend {
  public:
   using Backend::Backend;

@@ -4,9 +4,12 @@
 namespace gt::conformance {
 namespace {
 
-Conform kLocalScalar("aten::_local_scalar_dense", [](Case& c) {
-  c.Tensor(c.Pick(kIntTypes), Shape(static_cast<size_t>(c.Random(0, 2)), Dim(1)));
-}, {.data_variant = false});  // nothing about one element is symbolic
+Conform kLocalScalar("aten::_local_scalar_dense",
+                     [](Case& c) {
+                       c.Tensor(c.Pick(kIntTypes),
+                                Shape(static_cast<size_t>(c.Random(0, 2)), Dim(1)));
+                     },
+                     {.data_variant = false});  // nothing about one element is symbolic
 
 Exempt kReadInts({"gt::read_ints"}, "an operator of our own; see ops/data_reads_test.cc");
 

@@ -1,4 +1,6 @@
 // Cases of ops/indexing.cc.
+#include <gtest/gtest.h>
+
 #include "gt/conformance/harness.h"
 
 namespace gt::conformance {
@@ -13,10 +15,9 @@ Shape PositiveShape(Case& c, int64_t min_rank, int64_t max_rank) {
   return shape;
 }
 
-// Positions within [0, bound): 0 where the bound is not a number, so that they exist at other extents too.
-TensorOptions Positions(const Dim& bound) {
-  return {.fill = Fill::kIndex, .bound = bound};
-}
+// Positions within [0, bound): 0 where the bound is not a number, so that they exist at other
+// extents too.
+TensorOptions Positions(const Dim& bound) { return {.fill = Fill::kIndex, .bound = bound}; }
 
 Conform kEmbedding("aten::embedding", [](Case& c) {
   Dim rows = c.Extent(1, 5);
@@ -99,7 +100,8 @@ Conform kIndexSelect("aten::index_select", [](Case& c) {
   c.Tensor(c.Pick(kAllTypes), along.sizes).Int(along.dim);
   Shape index;
   if (!along.sizes.empty() && c.Chance(0.85)) index.push_back(c.Extent());
-  c.Tensor(c.Pick(kIndexTypes), index, Positions(along.sizes.empty() ? Dim(1) : along.sizes[along.at]));
+  c.Tensor(c.Pick(kIndexTypes), index,
+           Positions(along.sizes.empty() ? Dim(1) : along.sizes[along.at]));
 });
 // The index holds each position once, or the order of writes would decide what index_copy gives.
 void IndexedSource(Case& c) {
@@ -201,7 +203,8 @@ Conform kCatEmpty("aten::cat", [](Case& c) {
   });
   c.Int(c.Random(0, 1));
 });
-// Tensors that have dimension 1 innermost look like images to libtorch, and the result is laid out like them.
+// Tensors that have dimension 1 innermost look like images to libtorch, and the result is laid out
+// like them.
 void ImageLike(Case& c, DType dtype, const Shape& sizes) {
   Shape inner = {sizes[0], sizes[2], sizes[3], sizes[1]};
   Shape strides = ContiguousStrides(inner, c.env());
@@ -238,7 +241,8 @@ Conform kPad("aten::constant_pad_nd", [](Case& c) {
   int64_t rank = c.Random(1, 4), padded = c.Random(0, rank);
   for (int64_t i = 0; i < rank; ++i) sizes.push_back(c.Extent(2, 5));
   bool cuts = c.Chance(0.3);
-  for (int64_t i = 0; i < 2 * padded; ++i) pad.emplace_back(cuts ? c.Random(-1, 0) : c.Random(-1, 3));
+  for (int64_t i = 0; i < 2 * padded; ++i)
+    pad.emplace_back(cuts ? c.Random(-1, 0) : c.Random(-1, 3));
   if (rank == 4 && c.Chance(0.3)) {
     ImageLike(c, DType::kFloat32, sizes);
   } else {
@@ -268,7 +272,8 @@ Conform kRoll("aten::roll", [](Case& c) {
     c.Tensor(c.Pick(kAllTypes), sizes, {.layout = layout});
   }
   Shape dims = rank == 0 ? Shape() : c.RandomDims(rank), shifts;
-  for (size_t i = 0; i < std::max<size_t>(dims.size(), 1); ++i) shifts.emplace_back(c.Random(-6, 6));
+  for (size_t i = 0; i < std::max<size_t>(dims.size(), 1); ++i)
+    shifts.emplace_back(c.Random(-6, 6));
   c.Ints(shifts).Ints(dims);
   c.AllowPinned();  // likewise, where a part has size one
 });
@@ -298,6 +303,35 @@ Conform kHistc("aten::histc", [](Case& c) {
   c.Tensor(c.Pick({DType::kFloat32, DType::kFloat64}), PositiveShape(c, 0, 3));
   c.Int(c.Random(1, 9)).Int(0).Int(4);
 });
+
+// What libtorch 2.11.0 answers on an H200, where index tensors of unlike layout are made contiguous
+// first.
+TEST(RecordedConformance, IndexOnCuda) {
+  const Device cuda{DeviceKind::kCuda, 0};
+  const TensorType self{DType::kFloat32, cuda, {4, 5, 6, 7}, {210, 42, 7, 1}};
+  const TensorType reversed{DType::kFloat32, cuda, {7, 6, 5, 4}, {1, 7, 42, 210}};
+  const TensorType i{DType::kInt64, cuda, {3, 1}, {1, 1}}, j{DType::kInt64, cuda, {2}, {1}};
+  const TensorType wide{DType::kInt64, cuda, {2, 3}, {0, 1}},
+      plain{DType::kInt64, cuda, {2, 3}, {3, 1}};
+  struct Recorded {
+    std::vector<const TensorType*> operands;
+    OperandList indices;
+    Shape sizes, strides;
+  };
+  const Recorded calls[] = {
+      {{&self, &i, &j}, {{1, -1, 2}}, {3, 2, 5, 7}, {70, 35, 7, 1}},
+      {{&reversed, &i, &j}, {{-1, 1, 2}}, {7, 3, 2, 4}, {1, 14, 7, 42}},
+      {{&reversed, &i}, {{-1, 1}}, {7, 3, 1, 5, 4}, {1, 35, 35, 7, 105}},
+      {{&reversed, &wide, &plain}, {{-1, 1, 2}}, {7, 2, 3, 4}, {1, 21, 7, 42}},
+  };
+  for (const Recorded& call : calls) {
+    ShapeEnv env;
+    Argument args[] = {OperandRef{0}, call.indices};
+    RuleContext ctx(*FindOperator("aten::index.Tensor"), args, call.operands, env);
+    ctx.op().rule(ctx);
+    EXPECT_EQ(ctx.results()[0], (TensorType{DType::kFloat32, cuda, call.sizes, call.strides}));
+  }
+}
 
 }  // namespace
 }  // namespace gt::conformance

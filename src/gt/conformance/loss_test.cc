@@ -44,14 +44,17 @@ Conform kNllLossBackward("aten::nll_loss_backward", [](Case& c) {
   c.Int(reduction).Int(-100).Tensor(dtype, {});
 });
 Conform kNllLoss2d("aten::nll_loss2d_forward", [](Case& c) {
-  Dim batch = c.Extent(1, 4), classes = c.Extent(1, 5), height = c.Extent(1, 4), width = c.Extent(1, 4);
+  Dim batch = c.Extent(1, 4), classes = c.Extent(1, 5), height = c.Extent(1, 4),
+      width = c.Extent(1, 4);
   DType dtype = c.Pick(kLossTypes);
   c.Tensor(dtype, {batch, classes, height, width});
-  c.Tensor(DType::kInt64, c.MustEqual(Shape{batch, height, width}), {.fill = Fill::kIndex, .bound = classes});
+  c.Tensor(DType::kInt64, c.MustEqual(Shape{batch, height, width}),
+           {.fill = Fill::kIndex, .bound = classes});
   c.None().Int(Reduction(c)).Int(-100);
 });
 Conform kNllLoss2dBackward("aten::nll_loss2d_backward", [](Case& c) {
-  Dim batch = c.Extent(1, 4), classes = c.Extent(1, 5), height = c.Extent(1, 4), width = c.Extent(1, 4);
+  Dim batch = c.Extent(1, 4), classes = c.Extent(1, 5), height = c.Extent(1, 4),
+      width = c.Extent(1, 4);
   DType dtype = c.Pick(kLossTypes);
   int64_t reduction = Reduction(c);
   Shape target = {batch, height, width};

@@ -54,7 +54,8 @@ Conform kAddmv("aten::addmv", [](Case& c) {
   c.Tensor(dtype, {rows, inner}).Tensor(dtype, {c.MustEqual(inner)});
 });
 
-// The kernel wants rows of 16 bytes; widths are multiples of 8 elements, which are that for every dtype here.
+// The kernel wants rows of 16 bytes; widths are multiples of 8 elements, which are that for every
+// dtype here.
 Dim Aligned(Case& c) { return c.Extent(1, 3) * Dim(8); }
 
 // A factor that is dense in its last dimension, or in the one before it.
@@ -67,7 +68,8 @@ void Factor(Case& c, DType dtype, const Shape& sizes, bool transposed) {
   c.Tensor(type, 0, Product(sizes));
 }
 void Ends(Case& c, const Dim& groups, const Dim& total) {
-  c.Tensor(DType::kInt32, {groups}, {.layout = LayoutChoice::kContiguous, .fill = Fill::kSame, .bound = total});
+  c.Tensor(DType::kInt32, {groups},
+           {.layout = LayoutChoice::kContiguous, .fill = Fill::kSame, .bound = total});
 }
 constexpr DType kGroupedTypes[] = {DType::kFloat32, DType::kBFloat16};
 
@@ -102,7 +104,8 @@ Conform kGroupedBatch("aten::_grouped_mm", [](Case& c) {
   Dim groups = c.Extent(1, 4), inner = Aligned(c);
   bool transposed = c.Chance();
   Factor(c, dtype, {groups, c.Extent(1, 5), inner}, false);
-  Factor(c, dtype, {c.MustEqual(groups), inner, transposed ? c.Extent(1, 5) : Aligned(c)}, transposed);
+  Factor(c, dtype, {c.MustEqual(groups), inner, transposed ? c.Extent(1, 5) : Aligned(c)},
+         transposed);
 });
 
 }  // namespace

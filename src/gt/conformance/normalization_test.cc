@@ -1,7 +1,7 @@
 // Cases of ops/normalization.cc.
-#include "gt/conformance/harness.h"
-
 #include <gtest/gtest.h>
+
+#include "gt/conformance/harness.h"
 
 namespace gt::conformance {
 namespace {
@@ -52,15 +52,18 @@ Conform kLayerNormBackward("aten::native_layer_norm_backward", [](Case& c) {
   c.Arg(std::vector<bool>{c.Chance(), c.Chance(), c.Chance()});
 });
 // The CPU has no kernel of its own but composes the same results.
-Conform kRmsNorm("aten::_fused_rms_norm", [](Case& c) {
-  Normalized shape = RandomNormalized(c, 1);
-  DType dtype = c.Pick(kRealTypes);
-  // The composition leaves contiguous tensors as they are, odd strides of size-one dimensions included.
-  const TensorOptions plain = {.layout = LayoutChoice::kContiguous};
-  c.Tensor(dtype, shape.sizes, plain).Ints(shape.last);
-  c.Chance() ? c.Tensor(dtype, shape.last, plain) : c.None();
-  c.Chance() ? c.Float(1e-5) : c.None();
-}, {.data_variant = false});  // the composition reads its sizes
+Conform kRmsNorm("aten::_fused_rms_norm",
+                 [](Case& c) {
+                   Normalized shape = RandomNormalized(c, 1);
+                   DType dtype = c.Pick(kRealTypes);
+                   // The composition leaves contiguous tensors as they are, odd strides of size-one
+                   // dimensions included.
+                   const TensorOptions plain = {.layout = LayoutChoice::kContiguous};
+                   c.Tensor(dtype, shape.sizes, plain).Ints(shape.last);
+                   c.Chance() ? c.Tensor(dtype, shape.last, plain) : c.None();
+                   c.Chance() ? c.Float(1e-5) : c.None();
+                 },
+                 {.data_variant = false});  // the composition reads its sizes
 
 Exempt kCuda({"aten::_fused_rms_norm_backward"},
              "libtorch has a CUDA kernel only; see the recorded answers in this file");
@@ -74,8 +77,10 @@ TensorType On(Device device, DType dtype, Shape sizes, Shape strides = {}) {
 TEST(RecordedConformance, FusedRmsNorm) {
   const Device cuda{DeviceKind::kCuda, 0};
   ShapeEnv env;
-  TensorType input = On(cuda, DType::kBFloat16, {2, 5, 8}, {8, 16, 1}), weight = On(cuda, DType::kBFloat16, {8});
-  TensorType dense = On(cuda, DType::kBFloat16, {2, 5, 8}), rstd = On(cuda, DType::kFloat32, {2, 5, 1});
+  TensorType input = On(cuda, DType::kBFloat16, {2, 5, 8}, {8, 16, 1}),
+             weight = On(cuda, DType::kBFloat16, {8});
+  TensorType dense = On(cuda, DType::kBFloat16, {2, 5, 8}),
+             rstd = On(cuda, DType::kFloat32, {2, 5, 1});
   {
     const TensorType* operands[] = {&input, &weight};
     Argument args[] = {OperandRef{0}, Shape{8}, OperandRef{1}, 1e-5};
@@ -85,8 +90,8 @@ TEST(RecordedConformance, FusedRmsNorm) {
   }
   for (bool wanted : {true, false}) {
     const TensorType* operands[] = {&dense, &input, &rstd, &weight};
-    Argument args[] = {OperandRef{0}, OperandRef{1}, Shape{8}, OperandRef{2}, OperandRef{3},
-                       std::vector<bool>{true, wanted}};
+    Argument args[] = {OperandRef{0}, OperandRef{1}, Shape{8},
+                       OperandRef{2}, OperandRef{3}, std::vector<bool>{true, wanted}};
     RuleContext ctx(*FindOperator("aten::_fused_rms_norm_backward"), args, operands, env);
     ctx.op().rule(ctx);
     EXPECT_EQ(ctx.results()[0], dense);

@@ -18,7 +18,8 @@ struct Item {
   std::string text;  // nested graphs cut out: their nodes are items of their own
 };
 
-// All nodes of a graph and of the graphs nested in it, in order. Keys of nested nodes begin with that of the node around them.
+// All nodes of a graph and of the graphs nested in it, in order. Keys of nested nodes begin with
+// that of the node around them.
 class Items {
  public:
   explicit Items(const Graph& graph) { Collect(graph, ""); }
@@ -55,7 +56,8 @@ class Items {
     return node.graph().shapes().NameOf(node.bound_symbols()[0]);
   }
 
-  // A node with a nested graph takes several lines; only the first and what follows the graph belong to the node itself.
+  // A node with a nested graph takes several lines; only the first and what follows the graph
+  // belong to the node itself.
   static std::string TextOf(const Node& node) {
     std::string text = Print(node);
     bool nested = false;
@@ -115,7 +117,8 @@ void AppendMissing(const std::vector<std::string>& lines, const std::vector<std:
 
 // The length of the longest increasing subsequence: that many elements are in order already.
 size_t InOrder(const std::vector<int64_t>& positions) {
-  std::vector<int64_t> tails;  // tails[n]: the smallest element that ends an increasing run of n + 1
+  std::vector<int64_t>
+      tails;  // tails[n]: the smallest element that ends an increasing run of n + 1
   for (int64_t position : positions) {
     const auto at = std::lower_bound(tails.begin(), tails.end(), position);
     if (at == tails.end()) {

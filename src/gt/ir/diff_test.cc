@@ -72,11 +72,15 @@ TEST(DiffTest, CountsMovedNodes) {
 
 TEST(DiffTest, NodesWithoutResults) {
   const auto text = [](const std::string& nodes) {
-    return Parse("graph @g(%x: input \"x\" bool[], %c: input \"c\" i64[1]) {\n"
-                 "  symbols { u0: data, hint 2 }\n" + nodes + "return\n}");
+    return Parse(
+        "graph @g(%x: input \"x\" bool[], %c: input \"c\" i64[1]) {\n"
+        "  symbols { u0: data, hint 2 }\n" +
+        nodes + "return\n}");
   };
-  const auto before = text("gt::read_ints(%c) binds [u0]\naten::_assert_async(%x)\naten::_assert_async(%x)\n");
-  const auto after = text("aten::_assert_async(%x)\ngt::read_ints(%c) binds [u0] {module = \"m\"}\n");
+  const auto before =
+      text("gt::read_ints(%c) binds [u0]\naten::_assert_async(%x)\naten::_assert_async(%x)\n");
+  const auto after =
+      text("aten::_assert_async(%x)\ngt::read_ints(%c) binds [u0] {module = \"m\"}\n");
   const GraphDiff diff = Diff(*before, *after);
   ASSERT_EQ(diff.removed.size(), 1u);
   EXPECT_EQ(diff.removed[0], "aten::_assert_async(%x)");
@@ -86,12 +90,16 @@ TEST(DiffTest, NodesWithoutResults) {
 
 TEST(DiffTest, LooksIntoNestedGraphs) {
   const auto text = [](const std::string& number) {
-    return Parse("graph @g(%q: input \"q\" f32[2, 2, 16, 8]) {\n"
-                 "  %out, %lse = gt::flex_attention(%q, %q, %q, [], score_mod = graph @score(%s: input \"s\" f32[]) {\n"
-                 "    %mul = aten::mul.Tensor(%s, " + number + ") : f32[]\n"
-                 "    return result \"score\" %mul\n"
-                 "  }, mask_mod = none, scale = 0.125) : (f32[2, 2, 16, 8], f32[2, 2, 16])\n"
-                 "  return\n}");
+    return Parse(
+        "graph @g(%q: input \"q\" f32[2, 2, 16, 8]) {\n"
+        "  %out, %lse = gt::flex_attention(%q, %q, %q, [], score_mod = graph @score(%s: input "
+        "\"s\" f32[]) {\n"
+        "    %mul = aten::mul.Tensor(%s, " +
+        number +
+        ") : f32[]\n"
+        "    return result \"score\" %mul\n"
+        "  }, mask_mod = none, scale = 0.125) : (f32[2, 2, 16, 8], f32[2, 2, 16])\n"
+        "  return\n}");
   };
   const GraphDiff diff = Diff(*text("2.0"), *text("3.0"));
   ASSERT_EQ(diff.changed.size(), 1u);

@@ -36,6 +36,15 @@ int64_t FloorDivide(int64_t a, int64_t b) {
   return (a % b != 0 && ((a < 0) != (b < 0))) ? quotient - 1 : quotient;
 }
 
+// std::gcd negates, which INT64_MIN does not survive. The one divisor that does not fit is replaced by half of it.
+int64_t Gcd(int64_t a, int64_t b) {
+  auto magnitude = [](int64_t x) {
+    return x < 0 ? uint64_t{0} - static_cast<uint64_t>(x) : static_cast<uint64_t>(x);
+  };
+  const uint64_t gcd = std::gcd(magnitude(a), magnitude(b));
+  return static_cast<int64_t>(gcd >> 63 == 0 ? gcd : gcd / 2);
+}
+
 uint64_t Mix(uint64_t seed, uint64_t value) {
   uint64_t x = seed ^ (value + 0x9e3779b97f4a7c15ull + (seed << 6) + (seed >> 2));
   x ^= x >> 31;
@@ -432,7 +441,7 @@ std::pair<Dim, Dim> Dim::SplitBySign() const {
 
 int64_t Dim::CoefficientGcd() const {
   int64_t gcd = 0;
-  for (const Term& term : DimBuilder::TermsOf(*this)) gcd = std::gcd(gcd, term.coefficient);
+  for (const Term& term : DimBuilder::TermsOf(*this)) gcd = Gcd(gcd, term.coefficient);
   return gcd;
 }
 
@@ -473,7 +482,7 @@ Dim FloorDiv(const Dim& a, const Dim& b) {
     std::tie(whole, numerator) = DimBuilder::DivideTerms(a, by, {});
     // A remainder known to lie in [0, by) adds nothing; what is left may still share a factor with the divisor.
     if (numerator.is_const()) return whole + FloorDiv(numerator, b);
-    int64_t gcd = std::gcd(numerator.CoefficientGcd(), by);
+    int64_t gcd = Gcd(numerator.CoefficientGcd(), by);
     if (gcd > 1) {
       // floor((g*x + c) / (g*m)) = floor((x + floor(c/g)) / m)
       auto [reduced, rest] = DimBuilder::DivideTerms(numerator, gcd, {});
@@ -487,8 +496,8 @@ Dim FloorDiv(const Dim& a, const Dim& b) {
     if (numerator.Is(0)) return whole;
   } else {
     // A sum as divisor: exact multiples by a constant are the case that occurs.
-    int64_t b_gcd = std::gcd(b.CoefficientGcd(), b.ConstantTerm());
-    int64_t a_gcd = std::gcd(a.CoefficientGcd(), a.ConstantTerm());
+    int64_t b_gcd = Gcd(b.CoefficientGcd(), b.ConstantTerm());
+    int64_t a_gcd = Gcd(a.CoefficientGcd(), a.ConstantTerm());
     if (b_gcd != 0 && a_gcd % b_gcd == 0) {
       int64_t ratio = a_gcd / b_gcd;
       for (int64_t sign : {ratio, -ratio}) {

@@ -108,10 +108,12 @@ TEST(DimTest, TakesApart) {
 TEST(DimTest, OverflowIsAnError) {
   EXPECT_EQ(CodeOf([] { Dim(kMax) + Dim(1); }), ErrorCode::kSizeOverflow);
   EXPECT_EQ(CodeOf([] { Dim(kMax) * Dim(2); }), ErrorCode::kSizeOverflow);
-  EXPECT_EQ(CodeOf([] { a * Dim(kMax) + a; }), ErrorCode::kSizeOverflow);
+  EXPECT_EQ(CodeOf([] { a* Dim(kMax) + a; }), ErrorCode::kSizeOverflow);
   EXPECT_EQ(CodeOf([] { -(a * Dim(kMin)); }), ErrorCode::kSizeOverflow);
   EXPECT_EQ(CodeOf([] { (a * a).Evaluate(std::vector<int64_t>{kMax}); }), ErrorCode::kSizeOverflow);
-  EXPECT_EQ(CodeOf([] { FloorDiv(a, b).Evaluate(std::vector<int64_t>{1, 0}); }),
+  EXPECT_EQ(CodeOf([] {
+              FloorDiv(a, b).Evaluate(std::vector<int64_t>{1, 0});
+            }),
             ErrorCode::kDivisionByZero);
   // The extreme coefficient neither traps nor wraps.
   EXPECT_EQ(FloorDiv(a * Dim(kMin), Dim(2)), a * Dim(kMin / 2));
@@ -168,18 +170,26 @@ Checked RandomChecked(std::mt19937_64& random, int depth) {
   }
   const Checked x = RandomChecked(random, depth - 1), y = RandomChecked(random, depth - 1);
   const auto combine = [&](Dim dim, auto apply) {
-    return Checked{std::move(dim), [=](const std::vector<int64_t>& values) -> std::optional<int64_t> {
+    return Checked{std::move(dim),
+                   [=](const std::vector<int64_t>& values) -> std::optional<int64_t> {
                      const auto p = x.value(values), q = y.value(values);
                      return p && q ? apply(*p, *q) : std::nullopt;
                    }};
   };
   using Result = std::optional<int64_t>;
   switch (pick(6)) {
-    case 0: return combine(x.dim + y.dim, [](int64_t p, int64_t q) -> Result { return p + q; });
-    case 1: return combine(x.dim - y.dim, [](int64_t p, int64_t q) -> Result { return p - q; });
-    case 2: return combine(x.dim * y.dim, [](int64_t p, int64_t q) -> Result { return p * q; });
-    case 3: return combine(Min(x.dim, y.dim), [](int64_t p, int64_t q) -> Result { return std::min(p, q); });
-    case 4: return combine(Max(x.dim, y.dim), [](int64_t p, int64_t q) -> Result { return std::max(p, q); });
+    case 0:
+      return combine(x.dim + y.dim, [](int64_t p, int64_t q) -> Result { return p + q; });
+    case 1:
+      return combine(x.dim - y.dim, [](int64_t p, int64_t q) -> Result { return p - q; });
+    case 2:
+      return combine(x.dim * y.dim, [](int64_t p, int64_t q) -> Result { return p * q; });
+    case 3:
+      return combine(Min(x.dim, y.dim),
+                     [](int64_t p, int64_t q) -> Result { return std::min(p, q); });
+    case 4:
+      return combine(Max(x.dim, y.dim),
+                     [](int64_t p, int64_t q) -> Result { return std::max(p, q); });
     default:
       if (y.dim.Is(0)) return x;
       return combine(FloorDiv(x.dim, y.dim), [](int64_t p, int64_t q) -> Result {
@@ -198,7 +208,8 @@ TEST(DimTest, CanonicalFormKeepsTheValue) {
       std::vector<int64_t> values;
       for (int j = 0; j < 3; ++j) values.push_back(1 + static_cast<int64_t>(random() % 9));
       const auto expected = checked.value(values);
-      if (!expected) continue;  // divides by zero somewhere; simplification may have removed the division
+      if (!expected)
+        continue;  // divides by zero somewhere; simplification may have removed the division
       EXPECT_EQ(checked.dim.Evaluate(values), *expected) << Text(checked.dim);
       ++compared;
     }

@@ -43,11 +43,12 @@ Graph::Graph(std::string name) : name_(std::move(name)), shapes_(std::make_share
 
 Graph::~Graph() {
   outputs_.clear();
-  // Users go before what they use, so that no use is unlinked from a freed value.
-  for (Node* node = last_; node != nullptr;) {
-    Node* previous = node->previous_;
+  // All uses go before any value: a graph that dies half-way through a change may not be in order.
+  for (Node* node = first_; node != nullptr; node = node->next_) node->operands_.reset();
+  for (Node* node = first_; node != nullptr;) {
+    Node* next = node->next_;
     delete node;
-    node = previous;
+    node = next;
   }
 }
 

@@ -61,7 +61,8 @@ TEST_F(GraphTest, InsertsMovesAndErases) {
   EXPECT_EQ(graph.last(), nullptr);
 }
 
-// A name is never reused, even when its value is gone: dumps of successive passes could not be compared otherwise.
+// A name is never reused, even when its value is gone: dumps of successive passes could not be
+// compared otherwise.
 TEST_F(GraphTest, NamesStayUnique) {
   Node* a = Neg(x);
   EXPECT_EQ(graph.FindValue("neg"), a->result());
@@ -123,14 +124,17 @@ TEST_F(GraphTest, InputsCanLeave) {
 }
 
 TEST_F(GraphTest, InsertInfersTypesOffsetsAndSymbols) {
-  Node* split = NodeBuilder(graph, "aten::split.Tensor").Set("self", x).Set("split_size", Dim(2))
-                    .Set("dim", Dim(1)).Insert();
+  Node* split = NodeBuilder(graph, "aten::split.Tensor")
+                    .Set("self", x)
+                    .Set("split_size", Dim(2))
+                    .Set("dim", Dim(1))
+                    .Insert();
   ASSERT_EQ(split->result_count(), 2);
   EXPECT_EQ(split->result(1)->type().sizes, (Shape{2, 1}));
   EXPECT_EQ(split->view_offsets()[1], Dim(2));
   EXPECT_EQ(InferTypes(*split)[0], split->result(0)->type());
-  Value* counts =
-      graph.AddInput(InputRole::kInput, "counts", ContiguousType(DType::kInt64, {}, {3}, graph.shapes()));
+  Value* counts = graph.AddInput(InputRole::kInput, "counts",
+                                 ContiguousType(DType::kInt64, {}, {3}, graph.shapes()));
   Node* read = NodeBuilder(graph, "gt::read_ints").Set("self", counts).Insert();
   EXPECT_EQ(read->bound_symbols().size(), 3u);
   EXPECT_EQ(read->result_count(), 0);
@@ -225,7 +229,8 @@ TEST(GraphHashTest, SeesEveryChange) {
       {"symbolic_size", "output_partial_sum"},
       {"role = body", "role = body, producer = eager"},
       {"role = body", "role = body, backward"},
-      {", chunk = {id = 1, region = \"r\", role = body, original = \"o\", proof = symbolic_size}", ""},
+      {", chunk = {id = 1, region = \"r\", role = body, original = \"o\", proof = symbolic_size}",
+       ""},
       {"aten::neg(%b)", "aten::exp(%b)"},
       {"aten::neg(%b)", "aten::neg(%a)"},
       {"%s, 2.0", "%s, 3.0"},

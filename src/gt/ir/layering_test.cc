@@ -1,4 +1,5 @@
-// The core must build and run without libtorch: its folders include neither torch headers nor the folders above them.
+// The core must build and run without libtorch: its folders include neither torch headers nor the
+// folders above them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,8 +29,8 @@ std::string_view Included(std::string_view line) {
 
 bool IsForbidden(std::string_view header) {
   constexpr std::string_view kForbidden[] = {
-      "torch/",   "ATen/",      "c10/",      "caffe2/",  "gt/trace/",    "gt/exec/", "gt/nn/",
-      "gt/dist/", "gt/models/", "gt/train/", "gt/cli/", "gt/parallel/",
+      "torch/", "ATen/",    "c10/",       "caffe2/",   "gt/trace/", "gt/exec/",
+      "gt/nn/", "gt/dist/", "gt/models/", "gt/train/", "gt/cli/",   "gt/parallel/",
   };
   return std::any_of(std::begin(kForbidden), std::end(kForbidden),
                      [header](std::string_view prefix) { return header.starts_with(prefix); });

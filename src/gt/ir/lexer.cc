@@ -20,7 +20,9 @@ constexpr std::array<uint8_t, 256> kClasses = [] {
   return classes;
 }();
 
-bool Is(char c, uint8_t classes) { return (kClasses[static_cast<unsigned char>(c)] & classes) != 0; }
+bool Is(char c, uint8_t classes) {
+  return (kClasses[static_cast<unsigned char>(c)] & classes) != 0;
+}
 
 size_t SkipWhile(std::string_view text, size_t position, uint8_t classes) {
   while (position < text.size() && Is(text[position], classes)) ++position;
@@ -29,7 +31,8 @@ size_t SkipWhile(std::string_view text, size_t position, uint8_t classes) {
 
 bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
-// Bytes of the well-formed UTF-8 sequence at `position` (no overlong forms, no surrogates), 0 if there is none.
+// Bytes of the well-formed UTF-8 sequence at `position` (no overlong forms, no surrogates), 0 if
+// there is none.
 size_t Utf8Length(std::string_view text, size_t position) {
   auto byte = [&](size_t i) {
     return position + i < text.size() ? static_cast<unsigned char>(text[position + i]) : 0;
@@ -60,8 +63,8 @@ struct Excerpt {
   size_t caret = 0;
 };
 
-// The part of the line around the place, one column per character: tabs become spaces, and bytes that a terminal could
-// misread become '?'.
+// The part of the line around the place, one column per character: tabs become spaces, and bytes
+// that a terminal could misread become '?'.
 Excerpt ExcerptAround(std::string_view line, size_t place) {
   constexpr size_t kBefore = 72, kAfter = 48;
   Excerpt excerpt;
@@ -237,8 +240,10 @@ void Lexer::Advance() {
   }
   if (Is(c, kDigit)) return ReadNumber();
   switch (c) {
-    case '%': return ReadName(Token::Kind::kValue);
-    case '@': return ReadName(Token::Kind::kGlobal);
+    case '%':
+      return ReadName(Token::Kind::kValue);
+    case '@':
+      return ReadName(Token::Kind::kGlobal);
     case '"': {
       const size_t end = EndOfString(position_ + 1);
       token_.kind = Token::Kind::kString;
@@ -246,10 +251,27 @@ void Lexer::Advance() {
       position_ = end + 1;
       return;
     }
-    case '[': ++brackets_; break;
-    case ']': brackets_ = std::max(brackets_ - 1, 0); break;
-    case '(': case ')': case '{': case '}': case ',': case ':': case ';': case '=': case '+':
-    case '-': case '*': case '/': case '<': case '>': case '!':
+    case '[':
+      ++brackets_;
+      break;
+    case ']':
+      brackets_ = std::max(brackets_ - 1, 0);
+      break;
+    case '(':
+    case ')':
+    case '{':
+    case '}':
+    case ',':
+    case ':':
+    case ';':
+    case '=':
+    case '+':
+    case '-':
+    case '*':
+    case '/':
+    case '<':
+    case '>':
+    case '!':
       break;
     default:
       source_->Fail(ErrorCode::kGtirSyntax, position_,
@@ -283,11 +305,20 @@ void AppendQuoted(std::string& out, std::string_view text) {
     }
     out.append(text, plain, i - plain);
     switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\t': out += "\\t"; break;
-      default: fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(c));
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      default:
+        fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(c));
     }
     plain = ++i;
   }
@@ -313,9 +344,16 @@ std::string Unquoted(std::string_view body, size_t offset, const SourceText& sou
     }
     // The lexer took the character behind a backslash into the string, so there is one.
     switch (const char c = body[++i]; c) {
-      case '"': case '\\': result += c; break;
-      case 'n': result += '\n'; break;
-      case 't': result += '\t'; break;
+      case '"':
+      case '\\':
+        result += c;
+        break;
+      case 'n':
+        result += '\n';
+        break;
+      case 't':
+        result += '\t';
+        break;
       case 'x':
         if (hex(i + 1) >= 0 && hex(i + 2) >= 0) {
           result += static_cast<char>(hex(i + 1) * 16 + hex(i + 2));

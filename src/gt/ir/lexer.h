@@ -1,5 +1,5 @@
-// Splits .gtir text into tokens. Works on views of the text and allocates nothing; positions are turned into lines and
-// columns only when something is wrong.
+// Splits .gtir text into tokens. Works on views of the text and allocates nothing; positions are
+// turned into lines and columns only when something is wrong.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,8 @@ class SourceText {
   SourceText(std::string_view text, std::string_view file) : text_(text), file_(file) {}
 
   std::string_view text() const { return text_; }
-  // Throws a TextError "file:line:column: message", followed by the line and a caret below the place.
+  // Throws a TextError "file:line:column: message", followed by the line and a caret below the
+  // place.
   [[noreturn]] void Fail(ErrorCode code, std::size_t offset, std::string_view message) const;
 
  private:
@@ -50,19 +51,18 @@ struct Token {
   // Values and globals without % or @, strings without their quotes but with their escapes.
   std::string_view text;
 
-  bool Is(char c) const {
-    return kind == Kind::kPunctuation && text.size() == 1 && text[0] == c;
-  }
+  bool Is(char c) const { return kind == Kind::kPunctuation && text.size() == 1 && text[0] == c; }
   bool Is(std::string_view punctuation) const {
     return kind == Kind::kPunctuation && text == punctuation;
   }
   bool IsWord(std::string_view word) const { return kind == Kind::kIdentifier && text == word; }
 };
 
-// A lexer is a position in the text: copying it is how the parser remembers a place to come back to.
+// A lexer is a position in the text: copying it is how the parser remembers a place to come back
+// to.
 //
-// "//" begins a comment, except inside square brackets behind an operand, where it is floor division: sizes are written
-// there, and `f32[s0 // 2]` is what people type.
+// "//" begins a comment, except inside square brackets behind an operand, where it is floor
+// division: sizes are written there, and `f32[s0 // 2]` is what people type.
 class Lexer {
  public:
   explicit Lexer(const SourceText& source) : source_(&source) { Advance(); }
@@ -92,7 +92,8 @@ bool IsPlainName(std::string_view name);
 // A letter or '_', then letters, digits and '_'.
 bool IsIdentifier(std::string_view text);
 
-// Appends the text in double quotes. Any sequence of bytes survives: what is not printable UTF-8 becomes \xHH.
+// Appends the text in double quotes. Any sequence of bytes survives: what is not printable UTF-8
+// becomes \xHH.
 void AppendQuoted(std::string& out, std::string_view text);
 // Undoes the escapes of a string token that lies at `offset`.
 std::string Unquoted(std::string_view body, std::size_t offset, const SourceText& source);

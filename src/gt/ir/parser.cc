@@ -47,8 +47,9 @@ const Operator* NearestOperator(std::string_view name) {
   return nearest;
 }
 
-// Recursive descent, one function per phrase of the grammar (see ir/text.h). Everything that the text could get wrong is
-// checked here, before the graph's own functions see it, so that the message can point at the place.
+// Recursive descent, one function per phrase of the grammar (see ir/text.h). Everything that the
+// text could get wrong is checked here, before the graph's own functions see it, so that the
+// message can point at the place.
 class Parser {
  public:
   explicit Parser(const SourceText& source) : source_(source), lexer_(source) {}
@@ -60,7 +61,8 @@ class Parser {
       return graph;
     } catch (const TextError&) {
       throw;
-    } catch (const Error& error) {  // from arithmetic on sizes: it knows what is wrong, but not where
+    } catch (
+        const Error& error) {  // from arithmetic on sizes: it knows what is wrong, but not where
       source_.Fail(error.code(), anchor_, error.message());
     }
   }
@@ -91,12 +93,6 @@ class Parser {
   }
   void ExpectWord(std::string_view word) {
     if (!AcceptWord(word)) FailExpected(fmt::format("'{}'", word));
-  }
-  std::string_view ExpectIdentifier(std::string_view what) {
-    if (token().kind != Kind::kIdentifier) FailExpected(what);
-    const std::string_view text = token().text;
-    Advance();
-    return text;
   }
   std::string ExpectString(std::string_view what);
   std::string ExpectName(Kind kind, std::string_view what);
@@ -180,9 +176,7 @@ void Parser::FailExpected(std::string_view what) const {
     found = "the end of the text";
   } else {
     constexpr size_t kLongest = 40;
-    found = token.kind == Kind::kValue    ? "%"
-            : token.kind == Kind::kGlobal ? "@"
-                                          : "";
+    found = token.kind == Kind::kValue ? "%" : token.kind == Kind::kGlobal ? "@" : "";
     found += token.kind == Kind::kString ? "a string" : token.text.substr(0, kLongest);
     if (token.kind != Kind::kString) found = fmt::format("'{}'", found);
   }
@@ -293,8 +287,7 @@ Dim Parser::ParseSum() {
   }
   std::vector<Dim> terms;
   terms.push_back(ParseProduct(/*subtracted=*/false));
-  while ((token().Is('+') || token().Is('-')) &&
-         !(lines_end_expressions_ && token().starts_line)) {
+  while ((token().Is('+') || token().Is('-')) && !(lines_end_expressions_ && token().starts_line)) {
     const bool subtracted = token().Is('-');
     Advance();
     terms.push_back(ParseProduct(subtracted));
@@ -310,8 +303,9 @@ Dim Parser::ParseSum() {
   return terms[0];
 }
 
-// As in Python: * // % bind alike, from the left, and a leading minus binds closer than // and %, unlike the minus between
-// two terms. Signs are carried along as long as possible, because the number behind one may fit only when negative.
+// As in Python: * // % bind alike, from the left, and a leading minus binds closer than // and %,
+// unlike the minus between two terms. Signs are carried along as long as possible, because the
+// number behind one may fit only when negative.
 Dim Parser::ParseProduct(bool subtracted) {
   bool negative = false;
   auto accept_signs = [&] {
@@ -322,7 +316,8 @@ Dim Parser::ParseProduct(bool subtracted) {
     const size_t offset = token().offset;
     const uint64_t magnitude = ExpectMagnitude();
     bool takes_sign = false;
-    if (magnitude == kMinimumMagnitude) takes_sign = std::exchange(negative ? negative : subtracted, false);
+    if (magnitude == kMinimumMagnitude)
+      takes_sign = std::exchange(negative ? negative : subtracted, false);
     return IntegerFrom(magnitude, takes_sign, offset);
   };
   accept_signs();
@@ -384,15 +379,17 @@ SymbolId Parser::ExpectSymbol() {
   if (token().kind != Kind::kIdentifier) FailExpected("an integer or a symbol");
   const auto found = symbol_ids_.find(token().text);
   if (found == symbol_ids_.end()) {
-    if (std::find(std::begin(kReserved), std::end(kReserved), token().text) != std::end(kReserved)) {
+    if (std::find(std::begin(kReserved), std::end(kReserved), token().text) !=
+        std::end(kReserved)) {
       FailExpected("an integer or a symbol");
     }
     std::vector<std::string> declared;
     for (const auto& [name, id] : symbol_ids_) declared.emplace_back(name);
     std::sort(declared.begin(), declared.end());
-    FailHere(ErrorCode::kUnboundSymbol,
-             fmt::format("unbound symbol '{}': the graph's `symbols {{ ... }}` does not declare it{}",
-                         token().text.substr(0, 64), DidYouMean(token().text, declared)));
+    FailHere(
+        ErrorCode::kUnboundSymbol,
+        fmt::format("unbound symbol '{}': the graph's `symbols {{ ... }}` does not declare it{}",
+                    token().text.substr(0, 64), DidYouMean(token().text, declared)));
   }
   Advance();
   return found->second;
@@ -415,7 +412,8 @@ std::unique_ptr<Graph> Parser::ParseGraph(const Graph* outer) {
              fmt::format("graphs are nested more than {} deep here", kMaxGraphDepth));
   }
   ExpectWord("graph");
-  auto graph = std::make_unique<Graph>(ExpectName(Kind::kGlobal, "the graph's name, such as @step"));
+  auto graph =
+      std::make_unique<Graph>(ExpectName(Kind::kGlobal, "the graph's name, such as @step"));
   Graph* const graph_around = std::exchange(graph_, graph.get());
   if (outer != nullptr) {
     graph->ShareShapes(*outer);
@@ -608,7 +606,8 @@ Device Parser::ParseDeviceSuffix() {
   }
   const auto device = ParseDevice(text);
   if (!device) {
-    FailAt(ErrorCode::kGtirSyntax, offset, "unknown device; expected @cpu, @cuda, @cuda:1 or @meta");
+    FailAt(ErrorCode::kGtirSyntax, offset,
+           "unknown device; expected @cpu, @cuda, @cuda:1 or @meta");
   }
   return *device;
 }
@@ -678,8 +677,8 @@ void Parser::CheckResultNames(const std::vector<std::string>& names,
   }
 }
 
-// Position of the named argument at the current token. The printer writes arguments in order, so the search starts at the
-// next one.
+// Position of the named argument at the current token. The printer writes arguments in order, so
+// the search starts at the next one.
 int Parser::FindArgument(const Operator& op, int next) const {
   const std::vector<ArgSpec>& specs = op.schema.args;
   const int count = static_cast<int>(specs.size());
@@ -689,10 +688,10 @@ int Parser::FindArgument(const Operator& op, int next) const {
   }
   std::vector<std::string> names;
   for (const ArgSpec& spec : specs) names.push_back(spec.name);
-  FailHere(ErrorCode::kGtirBadArgument,
-           fmt::format("{} has no argument '{}'{}; its schema is {}", op.name.str(),
-                       token().text.substr(0, 64), DidYouMean(token().text, names),
-                       op.schema.text));
+  FailHere(
+      ErrorCode::kGtirBadArgument,
+      fmt::format("{} has no argument '{}'{}; its schema is {}", op.name.str(),
+                  token().text.substr(0, 64), DidYouMean(token().text, names), op.schema.text));
 }
 
 void Parser::ParseArguments(Graph::NodeSpec& spec) {
@@ -734,9 +733,9 @@ void Parser::ParseArguments(Graph::NodeSpec& spec) {
     if (!specs[i].default_value) {
       FailAt(ErrorCode::kGtirBadArgument, previous_end_ - 1,
              fmt::format("argument '{}' of {} is missing{}", specs[i].name, op.name.str(),
-                         specs[i].optional ? fmt::format("; to leave it out, write {} = none",
-                                                         specs[i].name)
-                                           : ""));
+                         specs[i].optional
+                             ? fmt::format("; to leave it out, write {} = none", specs[i].name)
+                             : ""));
     }
     spec.args[i] = *specs[i].default_value;
   }
@@ -764,10 +763,11 @@ OperandRef Parser::ParseOperand(std::vector<Value*>& operands) {
   } else {
     value = graph_->FindValue(token().text);
     if (value == nullptr) {
-      FailHere(ErrorCode::kGtirUndefinedValue,
-               fmt::format("%{} is not defined: neither an input nor an earlier node of graph @{} has "
-                           "that name",
-                           token().text.substr(0, 64), graph_->name()));
+      FailHere(
+          ErrorCode::kGtirUndefinedValue,
+          fmt::format("%{} is not defined: neither an input nor an earlier node of graph @{} has "
+                      "that name",
+                      token().text.substr(0, 64), graph_->name()));
     }
     Advance();
   }
@@ -810,8 +810,7 @@ Argument Parser::ParseNumber() {
 Argument Parser::ParseArgument(const ArgSpec& spec, std::vector<Value*>& operands) {
   if (token().IsWord("none")) {
     if (!spec.AllowsNone()) {
-      FailHere(ErrorCode::kGtirBadArgument,
-               fmt::format("argument '{}' cannot be none", spec.name));
+      FailHere(ErrorCode::kGtirBadArgument, fmt::format("argument '{}' cannot be none", spec.name));
     }
     Advance();
     return std::monostate();
@@ -866,16 +865,19 @@ Argument Parser::ParseArgument(const ArgSpec& spec, std::vector<Value*>& operand
     case ArgKind::kBoolList:
       if (!token().Is('[')) FailExpected(expected("a list such as [true, false]"));
       return ParseList<bool>([&] { return ParseBool(); });
-    case ArgKind::kString: return ExpectString(expected("a string in quotes"));
+    case ArgKind::kString:
+      return ExpectString(expected("a string in quotes"));
     case ArgKind::kDType: {
-      const auto dtype = token().kind == Kind::kIdentifier ? ParseDType(token().text) : std::nullopt;
+      const auto dtype =
+          token().kind == Kind::kIdentifier ? ParseDType(token().text) : std::nullopt;
       if (!dtype) FailExpected(expected("a dtype, such as f32 or bf16,"));
       Advance();
       return *dtype;
     }
     case ArgKind::kDevice: {
       const size_t offset = token().offset;
-      const auto device = ParseDevice(ExpectString(expected("a device in quotes, such as \"cpu\",")));
+      const auto device =
+          ParseDevice(ExpectString(expected("a device in quotes, such as \"cpu\",")));
       if (!device) FailAt(ErrorCode::kGtirSyntax, offset, "unknown device");
       return *device;
     }
@@ -886,7 +888,8 @@ Argument Parser::ParseArgument(const ArgSpec& spec, std::vector<Value*>& operand
       if (AcceptWord("preserve")) return MemoryFormat::kPreserve;
       if (!AcceptWord("contiguous")) FailExpected(expected("contiguous or preserve"));
       return MemoryFormat::kContiguous;
-    case ArgKind::kGenerator: FailExpected(expected("none"));
+    case ArgKind::kGenerator:
+      FailExpected(expected("none"));
     case ArgKind::kGraph:
       if (!token().IsWord("graph")) FailExpected(expected("a nested graph"));
       return GraphRef(ParseGraph(graph_));
@@ -921,8 +924,9 @@ void Parser::ParseResults(const Operator& op, size_t statement, Graph::Typed& ty
       typed.results.push_back(ParseType());
     }
     if (typed.results.size() != count) {
-      FailAt(ErrorCode::kGtirSyntax, statement,
-             fmt::format("this node names {} results but has {} types", count, typed.results.size()));
+      FailAt(
+          ErrorCode::kGtirSyntax, statement,
+          fmt::format("this node names {} results but has {} types", count, typed.results.size()));
     }
   }
   size_t fixed = 0;
@@ -942,8 +946,9 @@ void Parser::ParseResults(const Operator& op, size_t statement, Graph::Typed& ty
     typed.view_offsets = ParseDims('[', ']');
     if (!op.is_view() || typed.view_offsets.size() != count) {
       FailAt(ErrorCode::kGtirSyntax, offset,
-             op.is_view() ? fmt::format("{} results but {} offsets", count, typed.view_offsets.size())
-                          : fmt::format("{} is not a view: it has no offset", op.name.str()));
+             op.is_view()
+                 ? fmt::format("{} results but {} offsets", count, typed.view_offsets.size())
+                 : fmt::format("{} is not a view: it has no offset", op.name.str()));
     }
   } else if (op.is_view()) {
     typed.view_offsets.resize(count);
@@ -974,15 +979,32 @@ Meta Parser::ParseMeta() {
     Advance();
     Expect('=');
     switch (index) {
-      case 0: meta.module = ExpectInterned("a module name in quotes"); break;
-      case 1: meta.phase = ExpectEnum("a phase", Phase::kBackward); break;
-      case 2: meta.sequence = ExpectInteger("an integer"); break;
-      case 3: meta.source = ExpectInterned("a source location in quotes"); break;
-      case 4: meta.ep_role = ExpectEnum("a role", EpRole::kCombine); break;
-      case 5: meta.exchange = ExpectEnum("a step", TokenExchange::kExchange); break;
-      case 6: meta.recompute = ExpectEnum("a decision", Recompute::kOffload); break;
-      case 7: meta.fsdp_bucket = ExpectInterned("a bucket name in quotes"); break;
-      default: meta.chunk = ParseChunk();
+      case 0:
+        meta.module = ExpectInterned("a module name in quotes");
+        break;
+      case 1:
+        meta.phase = ExpectEnum("a phase", Phase::kBackward);
+        break;
+      case 2:
+        meta.sequence = ExpectInteger("an integer");
+        break;
+      case 3:
+        meta.source = ExpectInterned("a source location in quotes");
+        break;
+      case 4:
+        meta.ep_role = ExpectEnum("a role", EpRole::kCombine);
+        break;
+      case 5:
+        meta.exchange = ExpectEnum("a step", TokenExchange::kExchange);
+        break;
+      case 6:
+        meta.recompute = ExpectEnum("a decision", Recompute::kOffload);
+        break;
+      case 7:
+        meta.fsdp_bucket = ExpectInterned("a bucket name in quotes");
+        break;
+      default:
+        meta.chunk = ParseChunk();
     }
   } while (Accept(','));
   if (!Accept('}')) FailExpected("',' or '}'");
@@ -1021,11 +1043,20 @@ std::shared_ptr<const ChunkMeta> Parser::ParseChunk() {
         chunk->id = static_cast<int32_t>(id);
         break;
       }
-      case 1: chunk->region = ExpectInterned("a module name in quotes"); break;
-      case 2: chunk->role = ExpectEnum("a role", ChunkRole::kMaterialization); break;
-      case 3: chunk->producer = ExpectEnum("a producer", ChunkProducer::kGraph); break;
-      case 5: chunk->original = ExpectInterned("a value's name in quotes"); break;
-      default: chunk->proof = ExpectEnum("a proof", ChunkProof::kBackwardPartialSum);
+      case 1:
+        chunk->region = ExpectInterned("a module name in quotes");
+        break;
+      case 2:
+        chunk->role = ExpectEnum("a role", ChunkRole::kMaterialization);
+        break;
+      case 3:
+        chunk->producer = ExpectEnum("a producer", ChunkProducer::kGraph);
+        break;
+      case 5:
+        chunk->original = ExpectInterned("a value's name in quotes");
+        break;
+      default:
+        chunk->proof = ExpectEnum("a proof", ChunkProof::kBackwardPartialSum);
     }
   } while (Accept(','));
   if (!Accept('}')) FailExpected("',' or '}'");

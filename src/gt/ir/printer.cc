@@ -18,7 +18,8 @@ constexpr size_t kLineWidth = 100;
 bool SameText(const Argument& a, const Argument& b) {
   const auto* x = std::get_if<double>(&a);
   const auto* y = std::get_if<double>(&b);
-  if (x != nullptr && y != nullptr) return std::bit_cast<uint64_t>(*x) == std::bit_cast<uint64_t>(*y);
+  if (x != nullptr && y != nullptr)
+    return std::bit_cast<uint64_t>(*x) == std::bit_cast<uint64_t>(*y);
   const auto* xs = std::get_if<std::vector<double>>(&a);
   const auto* ys = std::get_if<std::vector<double>>(&b);
   if (xs != nullptr && ys != nullptr) {
@@ -29,8 +30,8 @@ bool SameText(const Argument& a, const Argument& b) {
   return a == b;
 }
 
-// Everything is appended to one string. Printing never fails, however broken the graph is: it is also how broken graphs
-// are reported.
+// Everything is appended to one string. Printing never fails, however broken the graph is: it is
+// also how broken graphs are reported.
 class Printer {
  public:
   Printer(const ShapeEnv& shapes, const PrintOptions& options, std::string& out)
@@ -72,8 +73,8 @@ class Printer {
     WriteList(open, dims, close, [this](const Dim& dim) { Write(dim); });
   }
 
-  // Entries on one line if they fit, else one on each; `separator` stands behind each entry but the last, and may be left
-  // out between lines when `line_separates`.
+  // Entries on one line if they fit, else one on each; `separator` stands behind each entry but the
+  // last, and may be left out between lines when `line_separates`.
   template <typename Range, typename Each>
   void WriteEntries(const Range& range, std::string_view separator, bool line_separates, int indent,
                     Each&& each);
@@ -88,7 +89,8 @@ class Printer {
   void WriteChunk(const ChunkMeta& chunk);
 
   std::string SymbolName(SymbolId id) const {
-    return id < shapes_.symbols().size() ? shapes_.symbol(id).name : fmt::format("undeclared_{}", id);
+    return id < shapes_.symbols().size() ? shapes_.symbol(id).name
+                                         : fmt::format("undeclared_{}", id);
   }
   bool IsDeclared(const Dim& dim) const {
     bool declared = true;
@@ -251,8 +253,7 @@ void Printer::PrintNode(const Node& node, int indent) {
   WriteArguments(node, indent);
   if (!node.bound_symbols().empty()) {
     Write(" binds ");
-    WriteList('[', node.bound_symbols(), ']',
-              [this](SymbolId id) { Write(SymbolName(id)); });
+    WriteList('[', node.bound_symbols(), ']', [this](SymbolId id) { Write(SymbolName(id)); });
   }
   if (node.result_count() > 0) {
     Write(" : ");
@@ -354,8 +355,7 @@ void Printer::WriteArgument(const Node& node, const Argument& argument, int inde
         } else if constexpr (std::is_same_v<T, std::vector<double>>) {
           WriteList('[', value, ']', [this](double element) { Write(element); });
         } else if constexpr (std::is_same_v<T, std::vector<bool>>) {
-          WriteList('[', value, ']',
-                    [this](bool element) { Write(element ? "true" : "false"); });
+          WriteList('[', value, ']', [this](bool element) { Write(element ? "true" : "false"); });
         } else {
           static_assert(std::is_same_v<T, GraphRef>);
           if (value == nullptr) return Write("none");

@@ -1,5 +1,6 @@
-// Valid random graphs for tests: registered operators of every argument kind, static and symbolic sizes, views, lists,
-// several results, nested graphs, data symbols, metadata. The same seed gives the same graph.
+// Valid random graphs for tests: registered operators of every argument kind, static and symbolic
+// sizes, views, lists, several results, nested graphs, data symbols, metadata. The same seed gives
+// the same graph.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@
 
 namespace gt::testing {
 
-// Makes a node of the named operator. Arguments that are not given take their defaults; values and numbers in `args` stand
-// in schema order or by name.
+// Makes a node of the named operator. Arguments that are not given take their defaults; values and
+// numbers in `args` stand in schema order or by name.
 class NodeBuilder {
  public:
   NodeBuilder(Graph& graph, std::string_view op) : graph_(graph) {
@@ -85,7 +86,8 @@ class RandomGraphMaker {
   explicit RandomGraphMaker(uint64_t seed) : random_(seed) {}
 
   std::unique_ptr<Graph> Make(int node_count) {
-    auto graph = std::make_unique<Graph>(Pick<std::string>({"step", "train.step", "odd name \"x\""}));
+    auto graph =
+        std::make_unique<Graph>(Pick<std::string>({"step", "train.step", "odd name \"x\""}));
     graph_ = graph.get();
     AddInputs();
     while (graph_->node_count() < node_count) {
@@ -116,14 +118,16 @@ class RandomGraphMaker {
     ShapeEnv& shapes = graph_->shapes();
     batch_ = Dim::Symbol(shapes.AddInputSymbol(/*hint=*/8, 2, OneIn(2) ? 64 : kUnbounded));
     length_ = OneIn(3) ? Dim::Symbol(shapes.AddInputSymbol(/*hint=*/16)) : Dim(16);
-    weight_ = graph_->AddInput(InputRole::kParameter, "layers.0.w", TypeOf(DType::kFloat32, {8, 8}));
+    weight_ =
+        graph_->AddInput(InputRole::kParameter, "layers.0.w", TypeOf(DType::kFloat32, {8, 8}));
     buffer_ = graph_->AddInput(InputRole::kBuffer, "cache", TypeOf(DType::kFloat32, {8}));
     values_.push_back(weight_);
-    values_.push_back(graph_->AddInput(InputRole::kInput, "x",
-                                       TypeOf(DType::kFloat32, {batch_, length_, 8})));
+    values_.push_back(
+        graph_->AddInput(InputRole::kInput, "x", TypeOf(DType::kFloat32, {batch_, length_, 8})));
     values_.push_back(graph_->AddInput(InputRole::kInput, "tokens \xce\xb2",
                                        TypeOf(DType::kInt64, {batch_, length_})));
-    counts_ = graph_->AddInput(InputRole::kInput, "counts", TypeOf(DType::kInt64, {2}), "\"counts\"");
+    counts_ =
+        graph_->AddInput(InputRole::kInput, "counts", TypeOf(DType::kInt64, {2}), "\"counts\"");
     TensorType strided{DType::kBFloat16, {DeviceKind::kCpu, 0}, {4, batch_}, {batch_ * Dim(2), 2}};
     values_.push_back(graph_->AddInput(InputRole::kConstant, "", std::move(strided)));
     TensorType on_gpu = TypeOf(DType::kFloat32, {3, 5});
@@ -134,8 +138,8 @@ class RandomGraphMaker {
   Meta RandomMeta() {
     Meta meta;
     if (OneIn(8)) return meta;
-    meta.module = Name(Pick<std::string>(
-        {"", "layers.0.attention.wq", "layers.1.feed_forward", "a \"b\" \\ \n \x01 \xce\xb2 \xff"}));
+    meta.module = Name(Pick<std::string>({"", "layers.0.attention.wq", "layers.1.feed_forward",
+                                          "a \"b\" \\ \n \x01 \xce\xb2 \xff"}));
     meta.phase = Pick<Phase>({Phase::kForward, Phase::kLoss, Phase::kBackward});
     if (OneIn(2)) meta.sequence = Below(100);
     if (OneIn(2)) meta.source = Name("llama3.cc:" + std::to_string(Below(500)));
@@ -182,49 +186,85 @@ class RandomGraphMaker {
     Value* x = Any();
     const Dim last = x->type().rank() - 1;
     switch (Below(20)) {
-      case 0: return Keep(New("aten::neg").Set("self", x).Insert());
-      case 1: return Keep(New("aten::silu").Set("self", x).Named("a name!").Insert());
-      case 2: return Keep(New("aten::add.Tensor").Set("self", x).Set("other", x).Insert());
+      case 0:
+        return Keep(New("aten::neg").Set("self", x).Insert());
+      case 1:
+        return Keep(New("aten::silu").Set("self", x).Named("a name!").Insert());
+      case 2:
+        return Keep(New("aten::add.Tensor").Set("self", x).Set("other", x).Insert());
       case 3:
-        return Keep(New("aten::add.Tensor").Set("self", x).Set("other", Any())
-                        .Set("alpha", Number()).Insert());
-      case 4: return Keep(New("aten::mul.Tensor").Set("self", x).Set("other", Number()).Insert());
+        return Keep(New("aten::add.Tensor")
+                        .Set("self", x)
+                        .Set("other", Any())
+                        .Set("alpha", Number())
+                        .Insert());
+      case 4:
+        return Keep(New("aten::mul.Tensor").Set("self", x).Set("other", Number()).Insert());
       case 5:
-        return Keep(New("aten::transpose.int").Set("self", x).Set("dim0", Dim(0)).Set("dim1", last)
+        return Keep(New("aten::transpose.int")
+                        .Set("self", x)
+                        .Set("dim0", Dim(0))
+                        .Set("dim1", last)
                         .Insert());
       case 6:
-        return Keep(New("aten::slice.Tensor").Set("self", x).Set("dim", last).Set("start", Dim(Below(3)))
-                        .Set("end", Dim(4)).Insert());
+        return Keep(New("aten::slice.Tensor")
+                        .Set("self", x)
+                        .Set("dim", last)
+                        .Set("start", Dim(Below(3)))
+                        .Set("end", Dim(4))
+                        .Insert());
       case 7:
-        return Keep(New("aten::split.Tensor").Set("self", x).Set("split_size", Dim(1 + Below(4)))
-                        .Set("dim", last).Insert());
+        return Keep(New("aten::split.Tensor")
+                        .Set("self", x)
+                        .Set("split_size", Dim(1 + Below(4)))
+                        .Set("dim", last)
+                        .Insert());
       case 8:
-        return Keep(New("aten::cat").Set("tensors", std::vector<Value*>{x, x, Any()})
-                        .Set("dim", last).Insert());
+        return Keep(New("aten::cat")
+                        .Set("tensors", std::vector<Value*>{x, x, Any()})
+                        .Set("dim", last)
+                        .Insert());
       case 9:
-        return Keep(New("aten::sum.dim_IntList").Set("self", x).Set("dim", Shape{last})
-                        .Set("keepdim", OneIn(2)).Insert());
+        return Keep(New("aten::sum.dim_IntList")
+                        .Set("self", x)
+                        .Set("dim", Shape{last})
+                        .Set("keepdim", OneIn(2))
+                        .Insert());
       case 10:
-        return Keep(New("aten::_to_copy").Set("self", x)
-                        .Set("dtype", Pick<DType>({DType::kFloat32, DType::kBFloat16, DType::kFloat64}))
-                        .Insert());
+        return Keep(
+            New("aten::_to_copy")
+                .Set("self", x)
+                .Set("dtype", Pick<DType>({DType::kFloat32, DType::kBFloat16, DType::kFloat64}))
+                .Insert());
       case 11:
-        return Keep(New("aten::full").Set("size", Shape{batch_, 8}).Set("fill_value", Number())
-                        .Set("dtype", DType::kFloat32).Set("device", Device()).Insert());
-      case 12: return Keep(New("aten::view").Set("self", x).Set("size", Shape{x->type().numel()}).Insert());
-      case 13: return Keep(New("aten::clamp").Set("self", x).Set("max", Number()).Insert());
-      case 14:
-        return Keep(New("aten::index.Tensor").Set("self", x)
-                        .Set("indices", std::vector<Value*>{nullptr, values_[2]}).Insert());
-      case 15:
-        return Keep(New("aten::native_dropout").Set("input", x).Set("p", 0.25).Set("train", true)
+        return Keep(New("aten::full")
+                        .Set("size", Shape{batch_, 8})
+                        .Set("fill_value", Number())
+                        .Set("dtype", DType::kFloat32)
+                        .Set("device", Device())
                         .Insert());
-      case 16: return Keep(New("aten::_assert_async.msg").Set("self", x).Set("assert_msg", "\t\"ok\"")
-                               .Insert());
+      case 12:
+        return Keep(
+            New("aten::view").Set("self", x).Set("size", Shape{x->type().numel()}).Insert());
+      case 13:
+        return Keep(New("aten::clamp").Set("self", x).Set("max", Number()).Insert());
+      case 14:
+        return Keep(New("aten::index.Tensor")
+                        .Set("self", x)
+                        .Set("indices", std::vector<Value*>{nullptr, values_[2]})
+                        .Insert());
+      case 15:
+        return Keep(
+            New("aten::native_dropout").Set("input", x).Set("p", 0.25).Set("train", true).Insert());
+      case 16:
+        return Keep(
+            New("aten::_assert_async.msg").Set("self", x).Set("assert_msg", "\t\"ok\"").Insert());
       case 17:
         return Keep(New("aten::expand").Set("self", x).Set("size", Shape{batch_, 3, -1}).Insert());
-      case 18: return AddDataRead();
-      default: return AddFlexAttention();
+      case 18:
+        return AddDataRead();
+      default:
+        return AddFlexAttention();
     }
   }
 
@@ -239,19 +279,27 @@ class RandomGraphMaker {
 
   void AddFlexAttention() {
     if (!OneIn(4)) return;
-    Value* qkv =
-        New("aten::zeros").Set("size", Shape{batch_, 2, 16, 8}).Set("dtype", DType::kFloat32).Result();
+    Value* qkv = New("aten::zeros")
+                     .Set("size", Shape{batch_, 2, 16, 8})
+                     .Set("dtype", DType::kFloat32)
+                     .Result();
     auto score = std::make_shared<Graph>("score");
     score->ShareShapes(*graph_);
     const TensorType number = TypeOf(DType::kFloat32, {}), position = TypeOf(DType::kInt32, {});
     Value* s = score->AddInput(InputRole::kInput, "score", number);
-    for (const char* name : {"b", "h", "q", "k"}) score->AddInput(InputRole::kInput, name, position);
+    for (const char* name : {"b", "h", "q", "k"})
+      score->AddInput(InputRole::kInput, name, position);
     Value* scaled =
         NodeBuilder(*score, "aten::mul.Tensor").Set("self", s).Set("other", Number()).Result();
     score->AddOutput(OutputRole::kResult, "score", scaled);
-    Keep(New("gt::flex_attention").Set("query", qkv).Set("key", qkv).Set("value", qkv)
-             .Set("captures", std::vector<Value*>{}).Set("score_mod", GraphRef(score))
-             .Set("scale", 0.125).Insert());
+    Keep(New("gt::flex_attention")
+             .Set("query", qkv)
+             .Set("key", qkv)
+             .Set("value", qkv)
+             .Set("captures", std::vector<Value*>{})
+             .Set("score_mod", GraphRef(score))
+             .Set("scale", 0.125)
+             .Insert());
   }
 
   void AddOutputs() {

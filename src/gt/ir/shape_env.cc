@@ -105,7 +105,11 @@ std::string ShapeEnv::Print(const Dim& dim) const { return dim.ToString(Namer())
 
 void ShapeEnv::AddFact(const Dim& a, const Dim& b) {
   if (a == b) return;
+  auto index = static_cast<uint32_t>(facts_.size());
   facts_.emplace_back(a, b);
+  (a - b).ForEachSymbol([&](SymbolId id) {
+    if (symbols_[id].kind == Symbol::Kind::kData) facts_about_[id].push_back(index);
+  });
   // Solve for the youngest symbol: older ones are what the program speaks about. A fact about input symbols alone is not
   // solved (their identity matters to passes); it still decides comparisons through the solved data symbols.
   Dim difference = ApplyFacts(a - b);
@@ -147,7 +151,26 @@ Dim ShapeEnv::ApplyFacts(const Dim& dim) const {
   });
 }
 
+// What bounds say about the expression itself, and about the expression plus or minus a fact (which adds zero): the splits u0
+// and u1 of s0 rows leave s0 - u0 undecided by itself, but it is u1, which is not negative.
 std::optional<bool> ShapeEnv::Decide(const Predicate& predicate) const {
+  if (std::optional<bool> known = DecideByBounds(predicate)) return known;
+  if (facts_about_.empty()) return std::nullopt;
+  std::optional<bool> answer;
+  predicate.expression.ForEachSymbol([&](SymbolId id) {
+    auto facts = facts_about_.find(id);
+    if (answer || facts == facts_about_.end()) return;
+    for (uint32_t index : facts->second) {
+      Dim zero = facts_[index].first - facts_[index].second;
+      for (const Dim& other : {predicate.expression + zero, predicate.expression - zero}) {
+        if (!answer) answer = DecideByBounds({predicate.kind, other, true});
+      }
+    }
+  });
+  return answer;
+}
+
+std::optional<bool> ShapeEnv::DecideByBounds(const Predicate& predicate) const {
   const Dim& expression = predicate.expression;
   if (predicate.kind == Predicate::Kind::kZero) {
     if (auto value = expression.as_const()) return *value == 0;

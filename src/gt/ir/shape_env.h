@@ -123,6 +123,7 @@ class ShapeEnv {
  private:
   Dim ApplyFacts(const Dim& dim) const;
   std::optional<bool> Decide(const Predicate& predicate) const;
+  std::optional<bool> DecideByBounds(const Predicate& predicate) const;
   bool Answer(Predicate predicate);
 
   std::vector<Symbol> symbols_;
@@ -130,6 +131,7 @@ class ShapeEnv {
   uint32_t next_input_ = 0, next_data_ = 0;
   std::vector<std::pair<Dim, Dim>> facts_;
   std::unordered_map<SymbolId, Dim> solved_;  // symbol -> what it equals, from the facts
+  std::unordered_map<SymbolId, std::vector<uint32_t>> facts_about_;  // data symbol -> facts that mention it
   std::vector<Guard> guards_;
   std::unordered_map<uint64_t, std::vector<uint32_t>> guard_index_;
   Mode mode_ = Mode::kRecord;

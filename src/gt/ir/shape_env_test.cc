@@ -135,5 +135,18 @@ TEST_F(ShapeEnvTest, EqualQuestionsHaveOneSpelling) {
   EXPECT_EQ(Predicate::Less(s, t + Dim(2)).ToString(env.Namer()), "s0 < s1 + 2");
 }
 
+TEST(ShapeEnvFacts, PartsOfASumAreNotLargerThanTheSum) {
+  ShapeEnv env;
+  const Dim rows = Dim::Symbol(env.AddInputSymbol(8));
+  const Dim a = Dim::Symbol(env.AddDataSymbol(3)), b = Dim::Symbol(env.AddDataSymbol(3)),
+            c = Dim::Symbol(env.AddDataSymbol(2));
+  EXPECT_FALSE(env.KnownLess(rows, a));
+  env.AddFact(a + b + c, rows);
+  EXPECT_EQ(env.KnownLess(rows, a), false);
+  EXPECT_EQ(env.KnownLess(rows, a + b), false);
+  EXPECT_EQ(env.KnownEqual(rows - a - b, c), true);
+  EXPECT_FALSE(env.KnownLess(a, b));
+}
+
 }  // namespace
 }  // namespace gt

@@ -1,11 +1,12 @@
-// The text form of graphs, .gtir: what dumps, tests and stored graphs are written in. Printing and parsing again gives an
-// equal graph: same structure, types, arguments, metadata, roles, symbols, facts and guards, and the same value names.
+// The text form of graphs, .gtir: what dumps, tests and stored graphs are written in. Printing and
+// parsing again gives an equal graph: same structure, types, arguments, metadata, roles, symbols,
+// facts and guards, and the same value names.
 //
 //   graph @step(%w: param "w" f32[2, 8], %x: input "x" f32[s0, 8]) {
 //     symbols { s0: input, hint 4, range [2, 64] }
 //     guards { s0 != 3 by "layers.0" "aten::view" }
-//     %mm = aten::mm(%x, %t) : f32[s0, 2] {module = "layers.0", phase = forward, seq = 3, source = "llama3.cc:12"}
-//     return loss "loss" %l, gradient "w" %g
+//     %mm = aten::mm(%x, %t) : f32[s0, 2] {module = "layers.0", phase = forward, seq = 3, source =
+//     "llama3.cc:12"} return loss "loss" %l, gradient "w" %g
 //   }
 #pragma once
 

@@ -1,5 +1,5 @@
-// What must hold for any bytes given to the parser. The fuzz target tries it on made-up input, the unit test on the inputs
-// kept under tests/fuzz/text.
+// What must hold for any bytes given to the parser. The fuzz target tries it on made-up input, the
+// unit test on the inputs kept under tests/fuzz/text.
 #pragma once
 
 #include <string>
@@ -11,8 +11,9 @@
 
 namespace gt::testing {
 
-// What is wrong, or empty. Text that is no graph is refused with an Error; what is accepted prints as text that reads as the
-// same graph. Whether it verifies is open, but even then only an Error may come out, and not an internal one.
+// What is wrong, or empty. Text that is no graph is refused with an Error; what is accepted prints
+// as text that reads as the same graph. Whether it verifies is open, but even then only an Error
+// may come out, and not an internal one.
 inline std::string ProblemWithText(std::string_view text) {
   std::unique_ptr<Graph> graph;
   try {

@@ -90,7 +90,8 @@ TEST(TextTest, PrintsSymbolsFactsAndBinding) {
 )");
 }
 
-// Lists that do not fit into a line stand one entry a line, so that dumps of long lists can be compared.
+// Lists that do not fit into a line stand one entry a line, so that dumps of long lists can be
+// compared.
 TEST(TextTest, BreaksLongLists) {
   ExpectFixedPoint(R"(graph @g(
     %layers.0.attention.wq.weight: param "layers.0.attention.wq.weight" f32[2, 8],
@@ -163,27 +164,28 @@ TEST(TextTest, NumbersKeepTheirKindAndTheirBits) {
     std::string text;
   };
   const double kInfinity = std::numeric_limits<double>::infinity();
-  for (const Case& c : std::vector<Case>{
-           {Dim(2), "2"},
-           {Dim(-2), "-2"},
-           {Dim(std::numeric_limits<int64_t>::min()), "-9223372036854775808"},
-           {Dim(std::numeric_limits<int64_t>::max()), "9223372036854775807"},
-           {2.0, "2.0"},
-           {-0.0, "-0.0"},
-           {1e-05, "1e-05"},
-           {1e22, "1e+22"},
-           {0.1, "0.1"},
-           {5e-324, "5e-324"},
-           {1.7976931348623157e308, "1.7976931348623157e+308"},
-           {kInfinity, "inf"},
-           {-kInfinity, "-inf"},
-           {std::nan(""), "nan"},
-           {true, "true"},
-           {false, "false"}}) {
+  for (const Case& c :
+       std::vector<Case>{{Dim(2), "2"},
+                         {Dim(-2), "-2"},
+                         {Dim(std::numeric_limits<int64_t>::min()), "-9223372036854775808"},
+                         {Dim(std::numeric_limits<int64_t>::max()), "9223372036854775807"},
+                         {2.0, "2.0"},
+                         {-0.0, "-0.0"},
+                         {1e-05, "1e-05"},
+                         {1e22, "1e+22"},
+                         {0.1, "0.1"},
+                         {5e-324, "5e-324"},
+                         {1.7976931348623157e308, "1.7976931348623157e+308"},
+                         {kInfinity, "inf"},
+                         {-kInfinity, "-inf"},
+                         {std::nan(""), "nan"},
+                         {true, "true"},
+                         {false, "false"}}) {
     Graph graph("g");
     Value* x = graph.AddInput(InputRole::kInput, "x",
                               ContiguousType(DType::kFloat32, {}, {2}, graph.shapes()));
-    Node* node = NodeBuilder(graph, "aten::mul.Tensor").Set("self", x).Set("other", c.value).Insert();
+    Node* node =
+        NodeBuilder(graph, "aten::mul.Tensor").Set("self", x).Set("other", c.value).Insert();
     EXPECT_EQ(Print(*node), "%mul = aten::mul.Tensor(%x, " + c.text + ") : f32[2]");
     const auto again = Parse(Print(graph));
     EXPECT_EQ(again->first()->arg(1).index(), c.value.index()) << c.text;
@@ -204,7 +206,8 @@ TEST(TextTest, OmitsOnlyArgumentsThatEqualTheirDefault) {
   EXPECT_NE(printed.find("%c = aten::add.Tensor(%x, %x) "), std::string::npos);
 }
 
-// What people write by hand: comments, blank lines, arguments out of order or by position, infix division.
+// What people write by hand: comments, blank lines, arguments out of order or by position, infix
+// division.
 TEST(TextTest, ReadsRelaxedInput) {
   const auto graph = Parse(R"(
 // A comment.
@@ -269,27 +272,31 @@ TEST(TextTest, GuardsAreNormalized) {
   }
   return
 })");
-  EXPECT_NE(Print(*graph).find("  guards { s0 != 3; s0 < s1 by \"m\" \"aten::mm\"; 9 >= s1; s0 < 9; "
-                               "s0 >= 2; s1 == 9 }\n"),
-            std::string::npos)
+  EXPECT_NE(
+      Print(*graph).find("  guards { s0 != 3; s0 < s1 by \"m\" \"aten::mm\"; 9 >= s1; s0 < 9; "
+                         "s0 >= 2; s1 == 9 }\n"),
+      std::string::npos)
       << Print(*graph);
 }
 
 TEST(TextTest, ErrorsShowPlaceLineAndCaret) {
-  EXPECT_EQ(FailureOf("graph @g(%x: input \"x\" f32[2]) {\n\t%y = aten::neg(%z) : f32[2]\n}").message,
-            "f.gtir:2:17: %z is not defined: neither an input nor an earlier node of graph @g has "
-            "that name\n"
-            "   %y = aten::neg(%z) : f32[2]\n"
-            "                  ^");
+  EXPECT_EQ(
+      FailureOf("graph @g(%x: input \"x\" f32[2]) {\n\t%y = aten::neg(%z) : f32[2]\n}").message,
+      "f.gtir:2:17: %z is not defined: neither an input nor an earlier node of graph @g has "
+      "that name\n"
+      "   %y = aten::neg(%z) : f32[2]\n"
+      "                  ^");
   EXPECT_EQ(FailureOf("graph @g() {\n  \xce\xb2\xff\n}").message,
             "f.gtir:2:3: byte 0xce is not part of the .gtir form\n"
             "    \xce\xb2?\n"
             "    ^");
-  EXPECT_EQ(FailureOf("").message, "f.gtir:1:1: expected 'graph', found the end of the text\n  \n  ^");
-  const Failure failure = FailureOf("graph @g(" + std::string(1000, ' ') + "?" + std::string(1000, ' '));
-  EXPECT_EQ(failure.message,
-            "f.gtir:1:1010: '?' is not part of the .gtir form\n  ..." + std::string(72, ' ') + "?" +
-                std::string(47, ' ') + "...\n  " + std::string(75, ' ') + "^");
+  EXPECT_EQ(FailureOf("").message,
+            "f.gtir:1:1: expected 'graph', found the end of the text\n  \n  ^");
+  const Failure failure =
+      FailureOf("graph @g(" + std::string(1000, ' ') + "?" + std::string(1000, ' '));
+  EXPECT_EQ(failure.message, "f.gtir:1:1010: '?' is not part of the .gtir form\n  ..." +
+                                 std::string(72, ' ') + "?" + std::string(47, ' ') + "...\n  " +
+                                 std::string(75, ' ') + "^");
 }
 
 TEST(TextTest, ErrorsInTheHeader) {
@@ -304,17 +311,21 @@ TEST(TextTest, ErrorsInTheHeader) {
   ExpectFailure("graph @g(%x: foo) {}", kSyntax, "1:14", "(param, buffer, input or constant)");
   ExpectFailure("graph @g(%x: input x f32[2]) {}", kSyntax, "1:20", "in quotes");
   ExpectFailure("graph @g(%x: input \"x\" f33[2]) {}", kSyntax, "1:24", "expected a type");
-  ExpectFailure("graph @g(%x: input \"x\" f32) {}", kSyntax, "1:27", "'[' and the sizes behind f32");
+  ExpectFailure("graph @g(%x: input \"x\" f32) {}", kSyntax, "1:27",
+                "'[' and the sizes behind f32");
   ExpectFailure("graph @g(%x: input \"x\" f32[2) {}", kSyntax, "1:29", "an operator, ',' or ']'");
-  ExpectFailure("graph @g(%x: input \"x\" f32[2]{1, 2}) {}", kSyntax, "1:30", "1 sizes but 2 strides");
+  ExpectFailure("graph @g(%x: input \"x\" f32[2]{1, 2}) {}", kSyntax, "1:30",
+                "1 sizes but 2 strides");
   ExpectFailure("graph @g(%x: input \"x\" f32[2] @tpu) {}", kSyntax, "1:31", "unknown device");
   ExpectFailure("graph @g(%x: input \"x\" f32[2], %x: input \"y\" f32[2]) {return}",
                 ErrorCode::kDuplicateValue, "1:32", "a second input is called %x");
   ExpectFailure("graph @g() { return } graph", kSyntax, "1:23", "the end of the text");
   ExpectFailure("graph @g() {", kSyntax, "1:13", "a node or 'return'");
   ExpectFailure("graph @g() { symbols { s0: input } return }", kSyntax, "1:34", "expected ','");
-  ExpectFailure("graph @g() { symbols { s0: output, hint 3 } }", kSyntax, "1:28", "'input' or 'data'");
-  ExpectFailure("graph @g() { symbols { min: input, hint 3 } }", ErrorCode::kBadSymbol, "1:24", "'min'");
+  ExpectFailure("graph @g() { symbols { s0: output, hint 3 } }", kSyntax, "1:28",
+                "'input' or 'data'");
+  ExpectFailure("graph @g() { symbols { min: input, hint 3 } }", ErrorCode::kBadSymbol, "1:24",
+                "'min'");
   ExpectFailure("graph @g() { symbols { s0: input, hint 3 s1: input, hint 3 } }", kSyntax, "1:42",
                 "';', a new line or '}'");
   ExpectFailure("graph @g() { symbols { s: input, hint 3; s: data, hint 3 } }",
@@ -323,14 +334,18 @@ TEST(TextTest, ErrorsInTheHeader) {
   ExpectFailure("graph @g() { guards { 1 ! 1 } return }", kSyntax, "1:25", "== != < <= > >=");
 }
 
-// A symbol may be used before the block that declares it; one that is never declared is reported where it is first used.
+// A symbol may be used before the block that declares it; one that is never declared is reported
+// where it is first used.
 TEST(TextTest, UnboundSymbolsPointAtTheirFirstUse) {
-  ExpectFailure("graph @g(%x: input \"x\" f32[2, batch]) {\n symbols { bach: input, hint 3 } return }",
-                ErrorCode::kUnboundSymbol, "1:31", "unbound symbol 'batch'");
-  EXPECT_NE(FailureOf("graph @g(%x: input \"x\" f32[batch]) { symbols { bach: input, hint 3 } return }")
-                .message.find("did you mean bach?"),
-            std::string::npos);
-  ExpectNodeFailure("%y = aten::zeros(size = [u0]) : f32[u0]", ErrorCode::kUnboundSymbol, 26, "'u0'");
+  ExpectFailure(
+      "graph @g(%x: input \"x\" f32[2, batch]) {\n symbols { bach: input, hint 3 } return }",
+      ErrorCode::kUnboundSymbol, "1:31", "unbound symbol 'batch'");
+  EXPECT_NE(
+      FailureOf("graph @g(%x: input \"x\" f32[batch]) { symbols { bach: input, hint 3 } return }")
+          .message.find("did you mean bach?"),
+      std::string::npos);
+  ExpectNodeFailure("%y = aten::zeros(size = [u0]) : f32[u0]", ErrorCode::kUnboundSymbol, 26,
+                    "'u0'");
 }
 
 TEST(TextTest, ErrorsInNodes) {
@@ -350,38 +365,52 @@ TEST(TextTest, ErrorsInNodes) {
   ExpectNodeFailure("%y = aten::neg() : f32[2]", kArgument, 16, "'self' of aten::neg is missing");
   ExpectNodeFailure("%y = aten::neg(none) : f32[2]", kArgument, 16, "cannot be none");
   ExpectNodeFailure("%y = aten::neg(%x, %x) : f32[2]", kArgument, 20, "takes only 1 arguments");
-  ExpectNodeFailure("%y = aten::sum(%x, dtpye = f32) : f32[]", kArgument, 20, "did you mean dtype?");
+  ExpectNodeFailure("%y = aten::sum(%x, dtpye = f32) : f32[]", kArgument, 20,
+                    "did you mean dtype?");
   ExpectNodeFailure("%y = aten::sum(%x, dtype = f32, dtype = f32) : f32[]", kArgument, 33, "twice");
   ExpectNodeFailure("%y = aten::sum(self = %x, f32) : f32[]", kSyntax, 27, "with its name");
   ExpectNodeFailure("%y = aten::sum(%x, dtype = f31) : f32[]", kSyntax, 28, "a dtype");
   ExpectNodeFailure("%y = aten::topk(%x, k = %x) : (f32[2], f32[2])", kSyntax, 25, "an integer");
   ExpectNodeFailure("%y = aten::flip(%x, dims = 1) : f32[2]", kSyntax, 28, "a list of integers");
-  ExpectNodeFailure("%y = aten::mul.Scalar(%x, %x) : f32[2]", kSyntax, 27, "a number for argument 'other'");
+  ExpectNodeFailure("%y = aten::mul.Scalar(%x, %x) : f32[2]", kSyntax, 27,
+                    "a number for argument 'other'");
   ExpectNodeFailure("%y = aten::cat(%x) : f32[2]", kSyntax, 16, "a list of values");
   ExpectNodeFailure("%y = aten::cat([%x, none]) : f32[2]", kSyntax, 21, "a value");
   ExpectNodeFailure("%y = aten::cat([%x) : f32[2]", kSyntax, 19, "',' or ']'");
-  ExpectNodeFailure("%y = aten::gelu(%x, approximate = none) : f32[2]", kArgument, 35, "cannot be none");
+  ExpectNodeFailure("%y = aten::gelu(%x, approximate = none) : f32[2]", kArgument, 35,
+                    "cannot be none");
   ExpectNodeFailure("%y = aten::gelu(%x, approximate = tanh) : f32[2]", kSyntax, 35, "in quotes");
   ExpectNodeFailure("%y = aten::clone(%x, memory_format = any) : f32[2]", kSyntax, 38, "preserve");
-  ExpectNodeFailure("%y = aten::_to_copy(%x, device = \"tpu\") : f32[2]", kSyntax, 34, "unknown device");
-  ExpectNodeFailure("%y = aten::rand(size = [2], generator = 1) : f32[2]", kArgument, 29, "no argument");
-  ExpectNodeFailure("%y = aten::cumsum(%x, dim = 0, dtype = none) : f32[s0, 8]{8}", kSyntax, 58, "strides");
-  ExpectNodeFailure("%y, %z = aten::neg(%x) : (f32[2], f32[2])", kArgument, 1, "has 1 results, but 2");
-  ExpectNodeFailure("%y = aten::neg(%x) : (f32[2], f32[2])", kSyntax, 1, "names 1 results but has 2");
+  ExpectNodeFailure("%y = aten::_to_copy(%x, device = \"tpu\") : f32[2]", kSyntax, 34,
+                    "unknown device");
+  ExpectNodeFailure("%y = aten::rand(size = [2], generator = 1) : f32[2]", kArgument, 29,
+                    "no argument");
+  ExpectNodeFailure("%y = aten::cumsum(%x, dim = 0, dtype = none) : f32[s0, 8]{8}", kSyntax, 58,
+                    "strides");
+  ExpectNodeFailure("%y, %z = aten::neg(%x) : (f32[2], f32[2])", kArgument, 1,
+                    "has 1 results, but 2");
+  ExpectNodeFailure("%y = aten::neg(%x) : (f32[2], f32[2])", kSyntax, 1,
+                    "names 1 results but has 2");
   ExpectNodeFailure("aten::neg(%x)", kArgument, 1, "has 1 results, but 0");
   ExpectNodeFailure("%y = aten::neg(%x) : f32[2] offset [1]", kSyntax, 29, "not a view");
-  ExpectNodeFailure("%y = aten::t(%x) : f32[2] offset [1, 2]", kSyntax, 27, "1 results but 2 offsets");
+  ExpectNodeFailure("%y = aten::t(%x) : f32[2] offset [1, 2]", kSyntax, 27,
+                    "1 results but 2 offsets");
   ExpectNodeFailure("gt::read_ints(%x) binds [s0]", kSyntax, 26, "bound by an input");
-  ExpectNodeFailure("%y = aten::neg(%x) : f32[2] {modul = \"a\"}", kSyntax, 30, "one of module, phase");
-  ExpectNodeFailure("%y = aten::neg(%x) : f32[2] {phase = up}", kSyntax, 38, "(forward, loss or backward)");
+  ExpectNodeFailure("%y = aten::neg(%x) : f32[2] {modul = \"a\"}", kSyntax, 30,
+                    "one of module, phase");
+  ExpectNodeFailure("%y = aten::neg(%x) : f32[2] {phase = up}", kSyntax, 38,
+                    "(forward, loss or backward)");
   ExpectNodeFailure("%y = aten::neg(%x) : f32[2] {seq = 1, seq = 2}", kSyntax, 39, "given twice");
   ExpectNodeFailure("%y = aten::neg(%x) : f32[2] {chunk = {id = 3000000000}}",
                     ErrorCode::kGtirNumberRange, 44, "32 bits");
-  ExpectNodeFailure("%y = aten::neg(%x) : f32[2] {module = \"a\\q\"}", kSyntax, 41, "unknown escape");
+  ExpectNodeFailure("%y = aten::neg(%x) : f32[2] {module = \"a\\q\"}", kSyntax, 41,
+                    "unknown escape");
   ExpectNodeFailure("%y = aten::neg(%x) : f32[2] {module = \"a}", kSyntax, 39, "no closing quote");
-  ExpectNodeFailure("%y = aten::neg(%x) : f32[2] {module = \"a\xff\"}", kSyntax, 41, "not valid UTF-8");
+  ExpectNodeFailure("%y = aten::neg(%x) : f32[2] {module = \"a\xff\"}", kSyntax, 41,
+                    "not valid UTF-8");
   ExpectNodeFailure("return loss %x", kSyntax, 13, "in quotes");
-  ExpectNodeFailure("return profit \"x\" %x", kSyntax, 8, "(loss, gradient, update, saved or result)");
+  ExpectNodeFailure("return profit \"x\" %x", kSyntax, 8,
+                    "(loss, gradient, update, saved or result)");
 }
 
 TEST(TextTest, UnknownOperatorsSuggestTheNearest) {
@@ -390,8 +419,10 @@ TEST(TextTest, UnknownOperatorsSuggestTheNearest) {
     EXPECT_EQ(failure.code, ErrorCode::kGtirUnknownOperator);
     return failure.message.substr(0, failure.message.find('\n'));
   };
-  EXPECT_EQ(suggestion("aten::ng"), "f.gtir:3:6: there is no operator aten::ng; did you mean aten::neg?");
-  EXPECT_NE(suggestion("aten::add.Tnsor").find("did you mean aten::add.Tensor?"), std::string::npos);
+  EXPECT_EQ(suggestion("aten::ng"),
+            "f.gtir:3:6: there is no operator aten::ng; did you mean aten::neg?");
+  EXPECT_NE(suggestion("aten::add.Tnsor").find("did you mean aten::add.Tensor?"),
+            std::string::npos);
   EXPECT_NE(suggestion("aten::add").find("did you mean aten::add."), std::string::npos);
   EXPECT_NE(suggestion("relu").find("did you mean aten::relu?"), std::string::npos);
   EXPECT_EQ(suggestion("xyz::qqqqqqqqqqqqqqqq").find("did you mean"), std::string::npos);
@@ -400,16 +431,20 @@ TEST(TextTest, UnknownOperatorsSuggestTheNearest) {
 
 TEST(TextTest, NumbersOutOfRange) {
   const ErrorCode kRange = ErrorCode::kGtirNumberRange;
-  ExpectNodeFailure("%y = aten::zeros(size = [9223372036854775808]) : f32[]", kRange, 26, "64 bits");
-  ExpectNodeFailure("%y = aten::zeros(size = [99999999999999999999999]) : f32[]", kRange, 26, "64 bits");
+  ExpectNodeFailure("%y = aten::zeros(size = [9223372036854775808]) : f32[]", kRange, 26,
+                    "64 bits");
+  ExpectNodeFailure("%y = aten::zeros(size = [99999999999999999999999]) : f32[]", kRange, 26,
+                    "64 bits");
   ExpectNodeFailure("%y = aten::mul.Tensor(%x, 1e999) : f32[]", kRange, 27, "double");
   ExpectNodeFailure("%y = aten::zeros(size = [s0 * 9223372036854775807 * 2]) : f32[]",
                     ErrorCode::kSizeOverflow, 26, "64 bits");
   ExpectNodeFailure("%y = aten::zeros(size = [floordiv(s0, 0)]) : f32[]",
                     ErrorCode::kDivisionByZero, 26, "zero");
-  ExpectNodeFailure("%y = aten::zeros(size = [1]) : f32[1, 9223372036854775807, 9223372036854775807]",
-                    ErrorCode::kSizeOverflow, 35, "64 bits");
-  ExpectNodeFailure("%y = aten::zeros(size = [12ab]) : f32[]", ErrorCode::kGtirSyntax, 28, "behind a number");
+  ExpectNodeFailure(
+      "%y = aten::zeros(size = [1]) : f32[1, 9223372036854775807, 9223372036854775807]",
+      ErrorCode::kSizeOverflow, 35, "64 bits");
+  ExpectNodeFailure("%y = aten::zeros(size = [12ab]) : f32[]", ErrorCode::kGtirSyntax, 28,
+                    "behind a number");
 }
 
 std::string Repeat(const std::string& text, int count) {
@@ -427,7 +462,8 @@ TEST(TextTest, HostileInputIsRefused) {
   EXPECT_EQ(FailureOf(sizes(Repeat("(", 100000))).code, ErrorCode::kGtirTooDeep);
   EXPECT_EQ(FailureOf(sizes(Repeat("floordiv(", 100000))).code, ErrorCode::kGtirTooDeep);
   EXPECT_EQ(FailureOf(sizes("a" + Repeat(" // 7", 100))).code, ErrorCode::kExpressionTooLarge);
-  EXPECT_EQ(FailureOf(sizes("a" + Repeat(" % b % c", 100000))).code, ErrorCode::kExpressionTooLarge);
+  EXPECT_EQ(FailureOf(sizes("a" + Repeat(" % b % c", 100000))).code,
+            ErrorCode::kExpressionTooLarge);
   EXPECT_EQ(FailureOf(sizes("a" + Repeat(" * a", 100000))).code, ErrorCode::kExpressionTooLarge);
   EXPECT_EQ(FailureOf(sizes("1" + Repeat(" * (a + b + c + 1)", 1000))).code,
             ErrorCode::kExpressionTooLarge);
@@ -435,10 +471,13 @@ TEST(TextTest, HostileInputIsRefused) {
   EXPECT_EQ(FailureOf(sizes("a" + Repeat(" + a", 100000))).message, "no error");
 
   std::string nested = "graph @g(%q: input \"q\" f32[2]) {\n";
-  EXPECT_EQ(FailureOf(Repeat(nested + "%o, %l = gt::flex_attention(%q, %q, %q, [], score_mod = ", 10000)).code,
-            ErrorCode::kGtirTooDeep);
+  EXPECT_EQ(
+      FailureOf(Repeat(nested + "%o, %l = gt::flex_attention(%q, %q, %q, [], score_mod = ", 10000))
+          .code,
+      ErrorCode::kGtirTooDeep);
   EXPECT_EQ(FailureOf("graph @g(" + Repeat("(", 100000)).code, ErrorCode::kGtirSyntax);
-  EXPECT_EQ(FailureOf(WithBody("%y = aten::cat(" + Repeat("[", 100000))).code, ErrorCode::kGtirSyntax);
+  EXPECT_EQ(FailureOf(WithBody("%y = aten::cat(" + Repeat("[", 100000))).code,
+            ErrorCode::kGtirSyntax);
 
   // Each fact squares the one before.
   std::string facts, symbols = "u0: data, hint 2\n";
@@ -446,8 +485,9 @@ TEST(TextTest, HostileInputIsRefused) {
     symbols += fmt::format("u{}: data, hint 2\n", i);
     facts += fmt::format("u{} == (u{} + 1) * (u{} + 1)\n", i, i - 1, i - 1);
   }
-  EXPECT_NE(FailureOf("graph @g() { symbols {" + symbols + "} facts {" + facts + "} return }").message,
-            "no error");
+  EXPECT_NE(
+      FailureOf("graph @g() { symbols {" + symbols + "} facts {" + facts + "} return }").message,
+      "no error");
 }
 
 // Inputs that once broke something, and those that fuzzing starts from.
@@ -477,7 +517,8 @@ TEST(TextTest, EveryPrefixAndEveryDamagedByteIsHandled) {
   }
 }
 
-// Printing and parsing again loses nothing that the hash or the text shows, and the graph still verifies.
+// Printing and parsing again loses nothing that the hash or the text shows, and the graph still
+// verifies.
 TEST(TextTest, RandomGraphsRoundTrip) {
   for (uint64_t seed = 0; seed < 400; ++seed) {
     const auto graph = RandomGraph(seed);
@@ -507,7 +548,9 @@ TEST(TextTest, PrintsBrokenGraphs) {
   spec.op = FindOperator("aten::cat");
   spec.args = {OperandList{{0, -1, 5}}, Dim::Symbol(9) * Dim(2)};
   spec.operands = {x};
-  graph.InsertTyped(std::move(spec), {.results = {type}, .view_offsets = {}, .bound_symbols = {3}, .result_names = {}});
+  graph.InsertTyped(
+      std::move(spec),
+      {.results = {type}, .view_offsets = {}, .bound_symbols = {3}, .result_names = {}});
   EXPECT_EQ(Print(graph), R"(graph @g(%x: input "x" f32[undeclared_7, 2, 3]{1}) {
   %cat = aten::cat([%x, none, %<no such operand>], dim = undeclared_9 * 2) binds [undeclared_3] : f32[undeclared_7, 2, 3]{1}
   return

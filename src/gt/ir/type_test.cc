@@ -43,8 +43,8 @@ TEST(TypeTest, DeviceNamesReadBack) {
 
 TEST(TypeTest, ContiguousStrides) {
   ShapeEnv env;
-  const Dim s = Dim::Symbol(env.AddInputSymbol(4));      // at least 2
-  const Dim u = Dim::Symbol(env.AddDataSymbol(4));       // may be 0
+  const Dim s = Dim::Symbol(env.AddInputSymbol(4));  // at least 2
+  const Dim u = Dim::Symbol(env.AddDataSymbol(4));   // may be 0
   EXPECT_EQ(ContiguousStrides({}, env), Shape{});
   EXPECT_EQ(ContiguousStrides({5}, env), Shape{1});
   EXPECT_EQ(ContiguousStrides({2, 3, 4}, env), (Shape{12, 4, 1}));

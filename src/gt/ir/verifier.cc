@@ -26,24 +26,38 @@ bool HoldsAny(const Argument& argument) {
 bool Fits(const ArgSpec& spec, const Argument& argument) {
   if (std::holds_alternative<std::monostate>(argument)) return spec.AllowsNone();
   switch (spec.kind) {
-    case ArgKind::kTensor: return HoldsAny<OperandRef, Dim, double, bool>(argument);
-    case ArgKind::kTensorList: return HoldsAny<OperandList>(argument);
-    case ArgKind::kInt: return HoldsAny<Dim>(argument);
-    case ArgKind::kIntList: return HoldsAny<Shape>(argument);
-    case ArgKind::kFloat: return HoldsAny<double, Dim>(argument);
-    case ArgKind::kFloatList: return HoldsAny<std::vector<double>>(argument);
-    case ArgKind::kBool: return HoldsAny<bool>(argument);
-    case ArgKind::kBoolList: return HoldsAny<std::vector<bool>>(argument);
-    case ArgKind::kString: return HoldsAny<std::string>(argument);
-    case ArgKind::kScalar: return HoldsAny<Dim, double, bool>(argument);
+    case ArgKind::kTensor:
+      return HoldsAny<OperandRef, Dim, double, bool>(argument);
+    case ArgKind::kTensorList:
+      return HoldsAny<OperandList>(argument);
+    case ArgKind::kInt:
+      return HoldsAny<Dim>(argument);
+    case ArgKind::kIntList:
+      return HoldsAny<Shape>(argument);
+    case ArgKind::kFloat:
+      return HoldsAny<double, Dim>(argument);
+    case ArgKind::kFloatList:
+      return HoldsAny<std::vector<double>>(argument);
+    case ArgKind::kBool:
+      return HoldsAny<bool>(argument);
+    case ArgKind::kBoolList:
+      return HoldsAny<std::vector<bool>>(argument);
+    case ArgKind::kString:
+      return HoldsAny<std::string>(argument);
+    case ArgKind::kScalar:
+      return HoldsAny<Dim, double, bool>(argument);
     case ArgKind::kDType: {
       const auto* dtype = std::get_if<DType>(&argument);
       return dtype != nullptr && *dtype != DType::kUndefined;
     }
-    case ArgKind::kDevice: return HoldsAny<Device>(argument);
-    case ArgKind::kLayout: return HoldsAny<Layout>(argument);
-    case ArgKind::kMemoryFormat: return HoldsAny<MemoryFormat>(argument);
-    case ArgKind::kGenerator: return false;
+    case ArgKind::kDevice:
+      return HoldsAny<Device>(argument);
+    case ArgKind::kLayout:
+      return HoldsAny<Layout>(argument);
+    case ArgKind::kMemoryFormat:
+      return HoldsAny<MemoryFormat>(argument);
+    case ArgKind::kGenerator:
+      return false;
     case ArgKind::kGraph: {
       const auto* graph = std::get_if<GraphRef>(&argument);
       return graph != nullptr && *graph != nullptr;
@@ -83,7 +97,8 @@ void CheckMetadata(const Node& node) {
   }
 }
 
-// One walk over a graph and the graphs nested in it; each value, operand and use is looked at a fixed number of times.
+// One walk over a graph and the graphs nested in it; each value, operand and use is looked at a
+// fixed number of times.
 class Verifier {
  public:
   explicit Verifier(Graph& graph) : shapes_(graph.shapes()), bound_(shapes_.symbols().size()) {}
@@ -182,7 +197,8 @@ void Verifier::CheckFactsAndGuards() const {
   std::vector<int64_t> hints;
   for (const Symbol& symbol : shapes_.symbols()) hints.push_back(symbol.hint);
   if (const Guard* broken = shapes_.FirstBroken(hints)) {
-    Fail(ErrorCode::kHintBreaksGuard, "the guard {} (asked by {} in module '{}') does not hold for the hints",
+    Fail(ErrorCode::kHintBreaksGuard,
+         "the guard {} (asked by {} in module '{}') does not hold for the hints",
          broken->predicate.ToString(shapes_.Namer()), broken->op.str(), broken->module.str());
   }
 }
@@ -198,8 +214,8 @@ std::string Verifier::ProblemWith(const Dim& dim) const {
       problem = fmt::format("mentions symbol {}, which is not the size of any input dimension",
                             shapes_.symbol(id).name);
     } else {
-      problem = fmt::format("mentions symbol {}, which no earlier node binds",
-                            shapes_.symbol(id).name);
+      problem =
+          fmt::format("mentions symbol {}, which no earlier node binds", shapes_.symbol(id).name);
     }
   });
   return problem;
@@ -250,8 +266,8 @@ bool Verifier::IsDefined(const Graph& graph, const Value* value, int32_t before)
   return index < graph.inputs().size() && &graph.inputs()[index]->value == value;
 }
 
-// Each use in the list must be real. Counting shows the rest: if as many uses are listed as there are operands and outputs,
-// none is missing.
+// Each use in the list must be real. Counting shows the rest: if as many uses are listed as there
+// are operands and outputs, none is missing.
 void Verifier::CountUses(const Graph& graph, const Value& value) {
   for (const Use& use : value.uses()) {
     const Value* used = nullptr;
@@ -281,8 +297,9 @@ void Verifier::CheckValue(const Graph& graph, const Value& value, const Where& w
          "{}: the type {} of %{} {}", where(), Print(value.type(), shapes_), value.name(), problem);
   }
   if (!value.type().defined() && value.has_uses()) {
-    Fail(ErrorCode::kTypeMismatch, "{}: %{} is a result that libtorch leaves undefined, yet it is used",
-         where(), value.name());
+    Fail(ErrorCode::kTypeMismatch,
+         "{}: %{} is a result that libtorch leaves undefined, yet it is used", where(),
+         value.name());
   }
 }
 
@@ -303,8 +320,9 @@ void Verifier::CheckUses(const Graph& graph) {
     for (int32_t i = 0; i < node->result_count(); ++i) CountUses(graph, *node->result(i));
   }
   if (uses_found_ != uses_expected_) {
-    Fail(ErrorCode::kBrokenUses, "graph @{} has {} operands and outputs, but its values list {} uses",
-         graph.name(), uses_expected_, uses_found_);
+    Fail(ErrorCode::kBrokenUses,
+         "graph @{} has {} operands and outputs, but its values list {} uses", graph.name(),
+         uses_expected_, uses_found_);
   }
 }
 
@@ -520,7 +538,8 @@ void Verifier::CheckOutputs(const Graph& graph) const {
         }
         loss = output.get();
         if (type.rank() != 0 || !IsFloating(type.dtype)) {
-          Fail(ErrorCode::kBadOutput, "the loss %{} has type {}; a loss is one floating-point number",
+          Fail(ErrorCode::kBadOutput,
+               "the loss %{} has type {}; a loss is one floating-point number",
                output->value()->name(), Print(type, shapes_));
         }
         continue;
@@ -531,7 +550,8 @@ void Verifier::CheckOutputs(const Graph& graph) const {
         CheckOutput(*output, find(*output, InputRole::kBuffer), "buffer");
         break;
       case OutputRole::kSaved:
-      case OutputRole::kResult: continue;
+      case OutputRole::kResult:
+        continue;
     }
     if (!answered.emplace(output->name, output.get()).second) {
       Fail(ErrorCode::kBadOutput, "graph @{} returns two outputs as the {} of '{}'", graph.name(),

@@ -1,4 +1,5 @@
-// Checks everything that must hold of a graph (see ir/graph.h). Runs after every pass that changed something.
+// Checks everything that must hold of a graph (see ir/graph.h). Runs after every pass that changed
+// something.
 #pragma once
 
 #include "gt/ir/graph.h"

@@ -1,8 +1,9 @@
-// Scaled dot-product attention: libtorch's fused kernels, each with the layout its results really have, and FlexAttention,
-// which is an operator of our own with the score and mask functions as nested graphs.
+// Scaled dot-product attention: libtorch's fused kernels, each with the layout its results really
+// have, and FlexAttention, which is an operator of our own with the score and mask functions as
+// nested graphs.
 //
-// Dimensions are [batch, heads, length, width] throughout. Kernels that drop attention weights at random are rejected:
-// nothing below could tell such a call from one that may be recomputed.
+// Dimensions are [batch, heads, length, width] throughout. Kernels that drop attention weights at
+// random are rejected: nothing below could tell such a call from one that may be recomputed.
 #include <fmt/format.h>
 
 #include <array>
@@ -34,9 +35,12 @@ Qkv CheckedQkv(RuleContext& ctx, int first) {
   if (query.dtype != key.dtype || query.dtype != value.dtype) {
     ctx.Reject("query, key and value must have one dtype");
   }
-  RequireEqual(ctx, query.sizes[kBatch], key.sizes[kBatch], "query and key must have one batch size");
-  RequireEqual(ctx, key.sizes[kBatch], value.sizes[kBatch], "key and value must have one batch size");
-  RequireEqual(ctx, key.sizes[kHeads], value.sizes[kHeads], "key and value must have equally many heads");
+  RequireEqual(ctx, query.sizes[kBatch], key.sizes[kBatch],
+               "query and key must have one batch size");
+  RequireEqual(ctx, key.sizes[kBatch], value.sizes[kBatch],
+               "key and value must have one batch size");
+  RequireEqual(ctx, key.sizes[kHeads], value.sizes[kHeads],
+               "key and value must have equally many heads");
   RequireEqual(ctx, key.sizes[kLength], value.sizes[kLength], "key and value must be equally long");
   RequireEqual(ctx, query.sizes[kWidth], key.sizes[kWidth], "query and key must be equally wide");
   return qkv;
@@ -76,7 +80,8 @@ TensorType LengthMajor(RuleContext& ctx, const TensorType& like, Shape sizes) {
   return {like.dtype, like.device, std::move(sizes), std::move(strides)};
 }
 
-// What empty_like gives kernels that work on [batch, length, heads, width], seen through the transpose back.
+// What empty_like gives kernels that work on [batch, length, heads, width], seen through the
+// transpose back.
 TensorType LikeTransposed(RuleContext& ctx, const TensorType& like) {
   TensorType type = like;
   std::swap(type.sizes[kHeads], type.sizes[kLength]);
@@ -93,8 +98,6 @@ TensorType Like(RuleContext& ctx, const TensorType& like) {
 
 TensorType Scalar(DType dtype, Device device) { return {dtype, device, {}, {}}; }
 
-// ---- the CPU's flash kernel -----------------------------------------------------------------------------------------
-
 void CpuFlashRule(RuleContext& ctx) {
   Qkv qkv = CheckedQkv(ctx, 0);
   CheckSameWidth(ctx, qkv);
@@ -103,8 +106,9 @@ void CpuFlashRule(RuleContext& ctx) {
   ctx.Return(Like(ctx, query));
   // Sums of exponentials lie as [batch, length, heads].
   DType sums = query.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-  TensorType lse = ContiguousType(
-      sums, query.device, {query.sizes[kBatch], query.sizes[kLength], query.sizes[kHeads]}, ctx.env());
+  TensorType lse =
+      ContiguousType(sums, query.device,
+                     {query.sizes[kBatch], query.sizes[kLength], query.sizes[kHeads]}, ctx.env());
   std::swap(lse.sizes[1], lse.sizes[2]);
   std::swap(lse.strides[1], lse.strides[2]);
   ctx.Return(std::move(lse));
@@ -117,8 +121,6 @@ void CpuFlashBackwardRule(RuleContext& ctx) {
     ctx.Return(LengthMajor(ctx, *input, input->sizes));
   }
 }
-
-// ---- CUDA -----------------------------------------------------------------------------------------------------------
 
 // Results that only tell the backward kernel how a ragged batch was packed: a dense one has none.
 void ReturnNoPacking(RuleContext& ctx, const Qkv& qkv) {
@@ -191,12 +193,14 @@ void EfficientBackwardRule(RuleContext& ctx) {
   ctx.Return(std::move(grad));
 }
 
-// cuDNN's output lies like the query, also where it is not as wide: innermost dimensions are filled first.
+// cuDNN's output lies like the query, also where it is not as wide: innermost dimensions are filled
+// first.
 Shape MatchingStrides(ShapeEnv& env, const TensorType& query, const Shape& sizes) {
   std::array<size_t, 4> order = {0, 1, 2, 3};
   for (size_t i = 1; i < order.size(); ++i) {
     for (size_t j = i; j > 0; --j) {
-      if (rules::CompareStrides(env, query.strides[order[j]], query.strides[order[j - 1]]) >= 0) break;
+      if (rules::CompareStrides(env, query.strides[order[j]], query.strides[order[j - 1]]) >= 0)
+        break;
       std::swap(order[j], order[j - 1]);
     }
   }
@@ -240,15 +244,15 @@ void CudnnBackwardRule(RuleContext& ctx) {
   for (const TensorType* input : {&qkv.query, &qkv.key, &qkv.value}) ctx.Return(Like(ctx, *input));
 }
 
-// ---- FlexAttention --------------------------------------------------------------------------------------------------
-
-// A function on single scores. Its inputs are `numbers` f32 scalars, the four positions (batch, head, query, key) as i32
-// scalars, and then every captured tensor, whole; its one output is a scalar.
+// A function on single scores. Its inputs are `numbers` f32 scalars, the four positions (batch,
+// head, query, key) as i32 scalars, and then every captured tensor, whole; its one output is a
+// scalar.
 void CheckScoreFunction(const RuleContext& ctx, int arg, int numbers,
                         const std::vector<const TensorType*>& captures, DType result) {
   const auto* function = std::get_if<GraphRef>(&ctx.arg(arg));
   const std::string& name = ctx.op().schema.args[static_cast<size_t>(arg)].name;
-  if (function == nullptr || *function == nullptr) ctx.Reject(fmt::format("{} must be a graph", name));
+  if (function == nullptr || *function == nullptr)
+    ctx.Reject(fmt::format("{} must be a graph", name));
   auto inputs = (*function)->inputs();
   size_t fixed = static_cast<size_t>(numbers) + 4;
   if (inputs.size() != fixed + captures.size()) {
@@ -283,7 +287,8 @@ void CheckFlexHeads(RuleContext& ctx, const Qkv& qkv, bool grouped) {
   }
 }
 
-// The result lies as [batch, length, heads, width], so that joining the heads afterwards moves nothing.
+// The result lies as [batch, length, heads, width], so that joining the heads afterwards moves
+// nothing.
 void FlexRule(RuleContext& ctx) {
   Qkv qkv = CheckedQkv(ctx, 0);
   std::vector<const TensorType*> captures = ctx.Tensors(3);
@@ -311,10 +316,8 @@ void FlexBackwardRule(RuleContext& ctx) {
   }
 }
 
-// ---- costs ----------------------------------------------------------------------------------------------------------
-
-// Every pair of a query and a key counts, masked or not: that is how the field counts (torch's counter too), and what a
-// causal kernel saves differs from kernel to kernel.
+// Every pair of a query and a key counts, masked or not: that is how the field counts (torch's
+// counter too), and what a causal kernel saves differs from kernel to kernel.
 template <int kFirst>
 Dim Pairs(const CostContext& ctx) {
   const TensorType &query = ctx.Tensor(kFirst), &key = ctx.Tensor(kFirst + 1);
@@ -326,7 +329,8 @@ Dim ForwardFlops(const CostContext& ctx) {
   return Dim(2) * Pairs<0>(ctx) * (ctx.Tensor(0).sizes[kWidth] + ctx.Tensor(2).sizes[kWidth]);
 }
 
-// Scores again, then gradients of scores, query and key (width of keys), of weights and values (width of values).
+// Scores again, then gradients of scores, query and key (width of keys), of weights and values
+// (width of values).
 Dim BackwardFlops(const CostContext& ctx) {
   return Dim(2) * Pairs<1>(ctx) *
          (Dim(3) * ctx.Tensor(1).sizes[kWidth] + Dim(2) * ctx.Tensor(3).sizes[kWidth]);
@@ -392,15 +396,15 @@ void RegisterAttention(OperatorTable& table) {
       "SymInt max_k, float dropout_p, bool is_causal, *, float? scale=None) -> (Tensor, Tensor, "
       "Tensor)",
       CudnnBackwardRule);
-  // score_mod(score, batch, head, query, key, captures...) gives the score to use; mask_mod(batch, head, query, key,
-  // captures...) whether the pair counts at all.
+  // score_mod(score, batch, head, query, key, captures...) gives the score to use; mask_mod(batch,
+  // head, query, key, captures...) whether the pair counts at all.
   forward(
       "gt::flex_attention(Tensor query, Tensor key, Tensor value, Tensor[] captures, "
       "Graph score_mod, Graph? mask_mod, float scale, bool enable_gqa=False) -> (Tensor out, "
       "Tensor logsumexp)",
       FlexRule);
-  // score_mod_backward(gradient of score_mod's result, score, batch, head, query, key, captures...) gives the gradient of
-  // the score. Captured tensors get no gradient.
+  // score_mod_backward(gradient of score_mod's result, score, batch, head, query, key, captures...)
+  // gives the gradient of the score. Captured tensors get no gradient.
   backward(
       "gt::flex_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, "
       "Tensor out, Tensor logsumexp, Tensor[] captures, Graph score_mod, Graph score_mod_backward, "

@@ -1,5 +1,5 @@
-// Communication between ranks: libtorch's functional collectives. Each starts an exchange and returns at once; the values
-// of its result may be read only behind wait_tensor.
+// Communication between ranks: libtorch's functional collectives. Each starts an exchange and
+// returns at once; the values of its result may be read only behind wait_tensor.
 #include <fmt/format.h>
 
 #include "gt/ops/registry.h"
@@ -9,7 +9,8 @@
 namespace gt {
 namespace {
 
-// These send the memory as it lies. libtorch fails on anything else, on every rank, while the step runs.
+// These send the memory as it lies. libtorch fails on anything else, on every rank, while the step
+// runs.
 void CheckContiguous(RuleContext& ctx, const TensorType& input) {
   rules::RequireContiguous(ctx, input.sizes, input.strides,
                            "the tensor must be contiguous; call contiguous() on it first");
@@ -111,8 +112,8 @@ void RegisterCollectives(OperatorTable& table) {
   add("_c10d_functional::all_to_all_single(Tensor input, SymInt[] output_split_sizes, "
       "SymInt[] input_split_sizes, str group_name) -> Tensor",
       AllToAllRule, Collective::kAllToAll);
-  add("_c10d_functional::broadcast(Tensor input, int src, str group_name) -> Tensor",
-      SameSizesRule, Collective::kBroadcast);
+  add("_c10d_functional::broadcast(Tensor input, int src, str group_name) -> Tensor", SameSizesRule,
+      Collective::kBroadcast);
   // Returns its argument. It is no view all the same: where it stands is when the program waits.
   add("_c10d_functional::wait_tensor(Tensor tensor) -> Tensor", WaitRule, Collective::kWait);
 }

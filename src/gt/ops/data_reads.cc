@@ -1,5 +1,5 @@
-// Reading numbers out of tensors while the step runs. What is read becomes symbols of the graph, one for each number:
-// token counts that later nodes use as sizes.
+// Reading numbers out of tensors while the step runs. What is read becomes symbols of the graph,
+// one for each number: token counts that later nodes use as sizes.
 #include <fmt/format.h>
 
 #include "gt/ops/registry.h"
@@ -13,13 +13,15 @@ void CheckInteger(const RuleContext& ctx, const TensorType& self) {
   if (IsIntegral(self.dtype)) return;
   if (self.dtype == DType::kBool) {
     ctx.Reject(
-        "a boolean read from a tensor would decide a branch, which fixes one batch's answer into the "
+        "a boolean read from a tensor would decide a branch, which fixes one batch's answer into "
+        "the "
         "graph; compute the choice with where() instead");
   }
-  ctx.Reject(fmt::format(
-      "a {} number read from a tensor cannot stand in the graph, only integers can (as sizes); keep "
-      "it in a tensor of rank 0 and compute with that",
-      DTypeName(self.dtype)));
+  ctx.Reject(
+      fmt::format("a {} number read from a tensor cannot stand in the graph, only integers can (as "
+                  "sizes); keep "
+                  "it in a tensor of rank 0 and compute with that",
+                  DTypeName(self.dtype)));
 }
 
 void ReadIntsRule(RuleContext& ctx) {
@@ -27,8 +29,7 @@ void ReadIntsRule(RuleContext& ctx) {
   CheckInteger(ctx, self);
   if (self.rank() > 1) ctx.Reject("reads tensors of at most one dimension; flatten it first");
   Dim length = self.sizes.empty() ? Dim(1) : self.sizes[0];
-  ctx.BindSymbols(
-      static_cast<int>(rules::PinnedCount(ctx, length, "how many numbers are read")));
+  ctx.BindSymbols(static_cast<int>(rules::PinnedCount(ctx, length, "how many numbers are read")));
 }
 
 void LocalScalarRule(RuleContext& ctx) {

@@ -11,7 +11,8 @@ namespace {
 std::string FailureOf(const std::string& type, const std::string& node) {
   try {
     Verify(*Parse("graph @g(%x: input \"x\" " + type +
-                  ") {\n  symbols { u0: data, hint 3; u1: data, hint 5 }\n  " + node + "\n  return\n}\n"));
+                  ") {\n  symbols { u0: data, hint 3; u1: data, hint 5 }\n  " + node +
+                  "\n  return\n}\n"));
   } catch (const Error& error) {
     return error.what();
   }
@@ -32,7 +33,8 @@ TEST(DataReadsTest, RefusesWhatIsNoInteger) {
             std::string::npos);
   EXPECT_NE(FailureOf("i64[2]", "aten::_local_scalar_dense(%x) binds [u0]").find("one element"),
             std::string::npos);
-  EXPECT_NE(FailureOf("i64[1, 1]", "gt::read_ints(%x) binds [u0]").find("flatten"), std::string::npos);
+  EXPECT_NE(FailureOf("i64[1, 1]", "gt::read_ints(%x) binds [u0]").find("flatten"),
+            std::string::npos);
 }
 
 TEST(DataReadsTest, ReadsWaitForTheDevice) {

@@ -64,6 +64,8 @@ void EmptyPermutedRule(RuleContext& ctx) {
 
 // Arange.
 
+constexpr double kMaxInteger = 9.2e18;  // a little less than 2^63, so that converting is safe
+
 double NumberOf(RuleContext& ctx, const Argument& number) {
   if (const double* value = std::get_if<double>(&number)) return *value;
   if (const Dim* value = std::get_if<Dim>(&number); value && value->is_const()) {
@@ -88,23 +90,27 @@ void Arange(RuleContext& ctx, const Argument& start, const Argument& end, const 
     if (span.is_const() ? *span.as_const() < 0 : ctx.env().Less(span, 0)) {
       ctx.Reject("the end lies before the start");
     }
-    ctx.Return(Made(ctx, {CeilDiv(span, Dim(std::abs(*stride)))}, DType::kInt64, options));
+    ctx.Return(Made(ctx, {CeilDiv(span, *stride > 0 ? *by : -*by)}, DType::kInt64, options));
     return;
   }
   double x = NumberOf(ctx, start), y = NumberOf(ctx, end), z = NumberOf(ctx, step);
   if (z == 0) ctx.Reject("the step must not be zero");
   if (!std::isfinite(x) || !std::isfinite(y)) ctx.Reject("start and end must be finite");
+  if (std::isnan(z)) ctx.Reject("the step must be a number");
   if (z > 0 ? y < x : y > x) ctx.Reject("the end lies before the start");
   // The dtype decides in what precision libtorch reads the three numbers.
   DType dtype = ctx.OptionalDType(options).value_or(kDefaultFloat);
   Dim count;
   if (dtype == DType::kInt64) {
+    for (double number : {x, y, z}) {
+      if (std::abs(number) > kMaxInteger) ctx.Reject("a number does not fit into 64 bits");
+    }
     auto a = static_cast<int64_t>(x), b = static_cast<int64_t>(y), c = static_cast<int64_t>(z);
     if (c == 0) ctx.Reject("the step must not be zero");
-    count = c > 0 ? CeilDiv(Dim(b - a), Dim(c)) : CeilDiv(Dim(a - b), Dim(-c));
+    count = c > 0 ? CeilDiv(Dim(b) - Dim(a), Dim(c)) : CeilDiv(Dim(a) - Dim(b), Dim(-c));
   } else {
     double steps = std::ceil((y - x) / z);
-    if (steps > 9.2e18) ctx.Reject("the number of steps does not fit into 64 bits");
+    if (!(steps <= kMaxInteger)) ctx.Reject("the number of steps does not fit into 64 bits");
     count = static_cast<int64_t>(steps);
   }
   ctx.Return(Made(ctx, {count}, dtype, options));

@@ -1,7 +1,9 @@
-// Operators that move elements about: looking up and scattering by index tensors, joining, padding, repeating.
+// Operators that move elements about: looking up and scattering by index tensors, joining, padding,
+// repeating.
 //
-// Sizes that depend on data have no rule here on purpose (nonzero, masked_select, boolean masks as indices): what they
-// return would have to be read back during the step. The messages name what to write instead.
+// Sizes that depend on data have no rule here on purpose (nonzero, masked_select, boolean masks as
+// indices): what they return would have to be read back during the step. The messages name what to
+// write instead.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,8 +41,6 @@ void ReturnContiguous(RuleContext& ctx, const TensorType& like, Shape sizes) {
   ctx.Return(ContiguousType(like.dtype, like.device, std::move(sizes), ctx.env()));
 }
 
-// ---- embedding ------------------------------------------------------------------------------------------------------
-
 void EmbeddingRule(RuleContext& ctx) {
   const TensorType &weight = ctx.Tensor(0), &indices = ctx.Tensor(1);
   if (weight.rank() != 2) ctx.Reject("the weight must have two dimensions");
@@ -60,16 +60,18 @@ void EmbeddingBackwardRule(RuleContext& ctx) {
   ReturnContiguous(ctx, grad, {ctx.Int(2), grad.sizes.back()});
 }
 
-// ---- index and index_put --------------------------------------------------------------------------------------------
+constexpr size_t kMaxIndices =
+    7;  // with the indexed tensor, as many inputs as a pointwise kernel takes
 
-constexpr size_t kMaxIndices = 7;  // with the indexed tensor, as many inputs as a pointwise kernel takes
-
-// What indexing by tensors does to a shape: the indexed dimensions are replaced by the shape of the indices.
+// What indexing by tensors does to a shape: the indexed dimensions are replaced by the shape of the
+// indices.
 class AdvancedIndex {
  public:
-  AdvancedIndex(RuleContext& ctx, const TensorType& self, const std::vector<const TensorType*>& given)
+  AdvancedIndex(RuleContext& ctx, const TensorType& self,
+                const std::vector<const TensorType*>& given)
       : ctx_(ctx) {
-    if (given.size() > self.sizes.size()) ctx.Reject("has more indices than the tensor has dimensions");
+    if (given.size() > self.sizes.size())
+      ctx.Reject("has more indices than the tensor has dimensions");
     CollectIndices(given);
     std::array<size_t, rules::kMaxRank> order;
     Arrange(self, given, order);
@@ -124,7 +126,8 @@ class AdvancedIndex {
     }
   }
 
-  // Order of the tensor's dimensions: as they are if the indexed ones stand together, else the indexed ones first.
+  // Order of the tensor's dimensions: as they are if the indexed ones stand together, else the
+  // indexed ones first.
   void Arrange(const TensorType& self, const std::vector<const TensorType*>& given,
                std::array<size_t, rules::kMaxRank>& order) {
     size_t first = given.size(), last = 0;
@@ -145,7 +148,8 @@ class AdvancedIndex {
     }
   }
 
-  // The indices expanded to their common shape and placed among the dimensions that are not indexed.
+  // The indices expanded to their common shape and placed among the dimensions that are not
+  // indexed.
   void SpreadIndices(size_t before, size_t after) {
     Shape spread(before, Dim(1));
     spread.insert(spread.end(), shape_.begin(), shape_.end());
@@ -165,8 +169,9 @@ class AdvancedIndex {
     }
     if (source_.device.kind != DeviceKind::kCuda || count_ < 2) return;
     // The CUDA kernel wants all indices laid out alike.
-    bool alike = std::all_of(indices_.begin(), indices_.begin() + static_cast<int64_t>(count_),
-                             [&](const TensorType& index) { return index.strides == indices_[0].strides; });
+    bool alike =
+        std::all_of(indices_.begin(), indices_.begin() + static_cast<int64_t>(count_),
+                    [&](const TensorType& index) { return index.strides == indices_[0].strides; });
     for (size_t i = 0; i < count_ && !alike; ++i) {
       if (!rules::IsContiguous(ctx_.env(), indices_[i])) {
         indices_[i].strides = ContiguousStrides(indices_[i].sizes, ctx_.env());
@@ -190,7 +195,8 @@ void IndexPutRule(RuleContext& ctx) {
   const TensorType &self = ctx.Tensor(0), &values = ctx.Tensor(2);
   CheckSameType(ctx, self, values);
   std::vector<const TensorType*> indices = ctx.Tensors(1);
-  // A mask is fine here: how many elements it selects does not show in the result. The kernel checks the values then.
+  // A mask is fine here: how many elements it selects does not show in the result. The kernel
+  // checks the values then.
   bool masked = std::any_of(indices.begin(), indices.end(), [](const TensorType* index) {
     return index != nullptr && index->dtype == DType::kBool;
   });
@@ -201,8 +207,6 @@ void IndexPutRule(RuleContext& ctx) {
   }
   ReturnPreserved(ctx, self);
 }
-
-// ---- one index tensor along one dimension ----------------------------------------------------------------------------
 
 void IndexSelectRule(RuleContext& ctx) {
   const TensorType &self = ctx.Tensor(0), &index = ctx.Tensor(2);
@@ -242,8 +246,6 @@ void IndexFillRule(RuleContext& ctx) {
   CheckIndexed(ctx, self, ctx.Tensor(2), nullptr);
   ReturnPreserved(ctx, self);
 }
-
-// ---- an index for each element --------------------------------------------------------------------------------------
 
 void CheckGathered(RuleContext& ctx, const TensorType& self, const TensorType& index) {
   CheckIndexType(ctx, index);
@@ -290,10 +292,9 @@ void MaskedScatterRule(RuleContext& ctx) {
   ReturnContiguous(ctx, self, rules::Broadcast(ctx, self.sizes, mask.sizes));
 }
 
-// ---- joining --------------------------------------------------------------------------------------------------------
-
-// libtorch's guess that a tensor of images holds its channels innermost, made from strides alone. It matters for any
-// tensor of four or five dimensions that has dimension 1 innermost: results are laid out the same way.
+// libtorch's guess that a tensor of images holds its channels innermost, made from strides alone.
+// It matters for any tensor of four or five dimensions that has dimension 1 innermost: results are
+// laid out the same way.
 bool SuggestsChannelsLast(ShapeEnv& env, const TensorType& type) {
   static constexpr size_t kImages[] = {1, 3, 2, 0}, kVolumes[] = {1, 4, 3, 2, 0};
   size_t rank = type.sizes.size();
@@ -333,12 +334,14 @@ TensorType Concatenated(RuleContext& ctx, const std::vector<const TensorType*>& 
   bool one_rank = true, one_dtype = true;
   for (const TensorType* tensor : tensors) {
     if (tensor == nullptr) ctx.Reject("no tensor of the list may be missing");
-    if (tensor->sizes.empty()) ctx.Reject("a tensor without dimensions cannot be joined; use stack");
+    if (tensor->sizes.empty())
+      ctx.Reject("a tensor without dimensions cannot be joined; use stack");
     one_rank &= tensor->rank() == tensors[0]->rank();
     one_dtype &= tensor->dtype == tensors[0]->dtype;
     promotion.AddTensor(*tensor);
   }
-  // An empty vector is skipped whatever the others look like. Among vectors that changes nothing, so nobody is asked.
+  // An empty vector is skipped whatever the others look like. Among vectors that changes nothing,
+  // so nobody is asked.
   auto skipped = [&](const TensorType& tensor) {
     return !one_rank && tensor.rank() == 1 && env.IsEmptySize(tensor.sizes[0]);
   };
@@ -372,23 +375,23 @@ TensorType Concatenated(RuleContext& ctx, const std::vector<const TensorType*>& 
     sum += tensor->sizes[dim];
   }
   result.sizes[dim] = std::move(sum);
-  result.strides = channels_last ? ChannelsLastStrides(result.sizes)
-                                 : ContiguousStrides(result.sizes, env);
+  result.strides =
+      channels_last ? ChannelsLastStrides(result.sizes) : ContiguousStrides(result.sizes, env);
   return result;
 }
 
-void CatRule(RuleContext& ctx) {
-  ctx.Return(Concatenated(ctx, ctx.Tensors(0), ctx.ConstInt(1)));
-}
+void CatRule(RuleContext& ctx) { ctx.Return(Concatenated(ctx, ctx.Tensors(0), ctx.ConstInt(1))); }
 
-// Joined along the dimension, which is then split; a new innermost dimension has to be there before.
+// Joined along the dimension, which is then split; a new innermost dimension has to be there
+// before.
 void StackRule(RuleContext& ctx) {
   std::vector<const TensorType*> tensors = ctx.Tensors(0);
   if (tensors.empty()) ctx.Reject("needs at least one tensor");
   for (const TensorType* tensor : tensors) {
     if (tensor->rank() != tensors[0]->rank()) ctx.Reject("the tensors must have the same sizes");
     for (size_t i = 0; i < tensor->sizes.size(); ++i) {
-      RequireEqual(ctx, tensor->sizes[i], tensors[0]->sizes[i], "the tensors must have the same sizes");
+      RequireEqual(ctx, tensor->sizes[i], tensors[0]->sizes[i],
+                   "the tensors must have the same sizes");
     }
   }
   int64_t rank = tensors[0]->rank();
@@ -414,8 +417,6 @@ void StackRule(RuleContext& ctx) {
   ctx.Return(Concatenated(ctx, tensors, rank));
 }
 
-// ---- padding, repeating, rolling ------------------------------------------------------------------------------------
-
 void PadRule(RuleContext& ctx) {
   const TensorType& self = ctx.Tensor(0);
   const Shape& pad = ctx.Ints(1);
@@ -432,7 +433,8 @@ void PadRule(RuleContext& ctx) {
     size_t d = self.sizes.size() - 1 - k;
     grows |= positive(pad[2 * k]) || positive(pad[2 * k + 1]);
     type.sizes[d] = self.sizes[d] + pad[2 * k] + pad[2 * k + 1];
-    if (env.KnownLess(type.sizes[d], 0).value_or(false)) ctx.Reject("takes away more than there is");
+    if (env.KnownLess(type.sizes[d], 0).value_or(false))
+      ctx.Reject("takes away more than there is");
   }
   if (!grows) {
     // Only cuts: a slice, cloned.
@@ -461,7 +463,8 @@ void RepeatInterleaveRule(RuleContext& ctx) {
   if (repeats.rank() != 1) ctx.Reject("the repeats must have one dimension");
   std::optional<Dim> size = ctx.OptionalInt(1);
   if (!size) {
-    ctx.Reject("the length of the result depends on data; pass output_size, the sum of the repeats");
+    ctx.Reject(
+        "the length of the result depends on data; pass output_size, the sum of the repeats");
   }
   ReturnContiguous(ctx, repeats, {*size});
 }
@@ -470,7 +473,7 @@ TensorType RolledOnce(RuleContext& ctx, const TensorType& self, const Dim& shift
   TensorType rolled{self.dtype, self.device, self.sizes, {}};
   int64_t dim = NormalizeDim(ctx, dim_arg, self.rank());
   // Two parts change places and are joined, which matters only for what looks like images.
-  if (self.rank() >= 4 && !rules::IsContiguous(ctx.env(), self)) {
+  if (self.rank() >= 4 && self.strides != ContiguousStrides(self.sizes, ctx.env())) {
     const Dim& size = self.sizes[static_cast<size_t>(dim)];
     TensorType tail = self, head = self;
     head.sizes[static_cast<size_t>(dim)] = Mod(size - shift, size);
@@ -510,8 +513,6 @@ void FlipRule(RuleContext& ctx) {
   rules::DimMask(ctx, ctx.Ints(1), self.rank(), /*empty_is_all=*/false);
   ReturnPreserved(ctx, self);
 }
-
-// ---- searching and counting -----------------------------------------------------------------------------------------
 
 void SearchSortedRule(RuleContext& ctx) {
   const TensorType &sorted = ctx.Tensor(0), &self = ctx.Tensor(1);
@@ -616,7 +617,9 @@ void RegisterIndexing(OperatorTable& table) {
       "aten::bucketize.Tensor(Tensor self, Tensor boundaries, *, bool out_int32=False, "
       "bool right=False) -> Tensor",
       BucketizeRule);
-  table.Add("aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor", HistcRule)
+  table
+      .Add("aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor",
+           HistcRule)
       .flops = PerInputElement;
 }
 

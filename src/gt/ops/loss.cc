@@ -21,7 +21,8 @@ void CheckTarget(const RuleContext& ctx, const TensorType& target) {
 }
 
 void CheckNllShapes(RuleContext& ctx, const TensorType& self, const TensorType& target) {
-  if (self.rank() < 1 || self.rank() > 2) ctx.Reject("the input must be [classes] or [batch, classes]");
+  if (self.rank() < 1 || self.rank() > 2)
+    ctx.Reject("the input must be [classes] or [batch, classes]");
   if (target.rank() > 1) ctx.Reject("the target must have at most one dimension");
   CheckTarget(ctx, target);
   if (self.rank() == 1) return;

@@ -105,7 +105,8 @@ void AddmvRule(RuleContext& ctx) {
   ReturnProduct(ctx, a, {a.sizes[0]});
 }
 
-// One of the last two strides must be 1 and the other a multiple of 16 bytes, or the kernel refuses.
+// One of the last two strides must be 1 and the other a multiple of 16 bytes, or the kernel
+// refuses.
 void CheckGroupedLayout(RuleContext& ctx, const TensorType& matrix, const char* name) {
   ShapeEnv& env = ctx.env();
   size_t last = matrix.sizes.size() - 1;
@@ -131,8 +132,9 @@ void CheckGroupedLayout(RuleContext& ctx, const TensorType& matrix, const char* 
   RequireEqual(ctx, Mod(stride, alignment), 0, "strides must be multiples of 16 bytes");
 }
 
-// The groups' products in one call. `offs` holds where each group ends: along the rows of a 2-d left factor, along the
-// columns of a 2-d right factor, or along the inner dimension when both are 2-d.
+// The groups' products in one call. `offs` holds where each group ends: along the rows of a 2-d
+// left factor, along the columns of a 2-d right factor, or along the inner dimension when both are
+// 2-d.
 void GroupedMmRule(RuleContext& ctx) {
   const TensorType &a = ctx.Tensor(0), &b = ctx.Tensor(1);
   const TensorType* offs = ctx.OptionalTensor(2);
@@ -146,7 +148,8 @@ void GroupedMmRule(RuleContext& ctx) {
   if (!ctx.IsNone(3)) ctx.Reject("a bias is not supported by the kernel; add it afterwards");
   bool flat_a = a.rank() == 2, flat_b = b.rank() == 2;
   if (flat_a || flat_b) {
-    if (offs == nullptr) ctx.Reject("needs offs, the ends of the groups, when a factor has two dimensions");
+    if (offs == nullptr)
+      ctx.Reject("needs offs, the ends of the groups, when a factor has two dimensions");
     if (offs->rank() != 1 || offs->dtype != DType::kInt32) {
       ctx.Reject("offs must be an i32 tensor of one dimension");
     }
@@ -173,7 +176,8 @@ void GroupedMmRule(RuleContext& ctx) {
     sizes = {a.sizes[0], a.sizes[1], b.sizes[2]};
   }
   DType dtype = ctx.OptionalDType(4).value_or(a.dtype);
-  // Rows of the result are padded to 16 bytes, which the GPU's block transfers need; the CPU follows suit.
+  // Rows of the result are padded to 16 bytes, which the GPU's block transfers need; the CPU
+  // follows suit.
   Dim alignment = 16 / ItemSize(dtype);
   Dim padded = FloorDiv(sizes.back() + alignment - Dim(1), alignment) * alignment;
   Shape strides;
@@ -200,7 +204,8 @@ Dim VectorFlops(const CostContext& ctx) {
   return Dim(2) * ctx.Tensor(kFirst).numel();
 }
 
-// Each row, column or inner slice belongs to one group, so the groups share one product of the flat extents.
+// Each row, column or inner slice belongs to one group, so the groups share one product of the flat
+// extents.
 Dim GroupedFlops(const CostContext& ctx) {
   const TensorType &a = ctx.Tensor(0), &b = ctx.Tensor(1);
   Dim flops = Dim(2) * a.sizes[a.sizes.size() - 2] * a.sizes.back() * b.sizes.back();

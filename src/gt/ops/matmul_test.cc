@@ -30,19 +30,24 @@ TEST(MatmulTest, CountsTwoForEachMultiplyAdd) {
             Dim(2 * 2 * 3 * 5 * 7));
 }
 
-// Each row goes through one expert, however many there are; so does each column, and each slice of the inner dimension.
+// Each row goes through one expert, however many there are; so does each column, and each slice of
+// the inner dimension.
 TEST(MatmulTest, GroupsShareTheWork) {
-  EXPECT_EQ(FlopsOf(R"(graph @g(%x: input "x" bf16[12, 8], %w: input "w" bf16[4, 8, 16], %o: input "o" i32[4]) {
+  EXPECT_EQ(
+      FlopsOf(
+          R"(graph @g(%x: input "x" bf16[12, 8], %w: input "w" bf16[4, 8, 16], %o: input "o" i32[4]) {
   %y = aten::_grouped_mm(%x, %w, offs = %o) : bf16[12, 16]
   return
 })"),
-            Dim(2 * 12 * 8 * 16));
-  EXPECT_EQ(FlopsOf(R"(graph @g(%x: input "x" bf16[12, 8], %g: input "g" bf16[12, 16], %o: input "o" i32[4]) {
+      Dim(2 * 12 * 8 * 16));
+  EXPECT_EQ(
+      FlopsOf(
+          R"(graph @g(%x: input "x" bf16[12, 8], %g: input "g" bf16[12, 16], %o: input "o" i32[4]) {
   %t = aten::t(%x) : bf16[8, 12]{1, 8} offset [0]
   %y = aten::_grouped_mm(%t, %g, offs = %o) : bf16[4, 8, 16]
   return
 })"),
-            Dim(2 * 8 * 12 * 16));
+      Dim(2 * 8 * 12 * 16));
   EXPECT_EQ(FlopsOf(R"(graph @g(%x: input "x" bf16[4, 12, 8], %w: input "w" bf16[4, 8, 16]) {
   %y = aten::_grouped_mm(%x, %w) : bf16[4, 12, 16]
   return
@@ -50,7 +55,8 @@ TEST(MatmulTest, GroupsShareTheWork) {
             Dim(2 * 4 * 12 * 8 * 16));
 }
 
-// Token counts are sizes read from data: nothing about them is asked, and rows of the result are padded to 16 bytes.
+// Token counts are sizes read from data: nothing about them is asked, and rows of the result are
+// padded to 16 bytes.
 TEST(MatmulTest, GroupsOfTokensFromData) {
   FlopsOf(R"(graph @g(%c: input "c" i64[2], %w: input "w" bf16[4, 12, 8], %o: input "o" i32[4]) {
   symbols { u0: data, hint 3; u1: data, hint 5 }

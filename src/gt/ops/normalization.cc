@@ -1,5 +1,5 @@
-// Layer norm and RMS norm: the fused kernels and their backward. Results are dense in row-major order whatever the input
-// looks like, because the kernels work on a contiguous copy of it.
+// Layer norm and RMS norm: the fused kernels and their backward. Results are dense in row-major
+// order whatever the input looks like, because the kernels work on a contiguous copy of it.
 #include <fmt/format.h>
 
 #include "gt/ops/registry.h"
@@ -35,7 +35,8 @@ void ReturnLike(RuleContext& ctx, const TensorType& like) {
   ctx.Return(ContiguousType(like.dtype, like.device, like.sizes, ctx.env()));
 }
 
-// Mean and reciprocal deviation: one number for each group of normalized elements, the dimensions kept with size 1.
+// Mean and reciprocal deviation: one number for each group of normalized elements, the dimensions
+// kept with size 1.
 TensorType Statistics(RuleContext& ctx, const TensorType& input, size_t from, DType dtype) {
   Shape sizes = input.sizes;
   std::fill(sizes.begin() + static_cast<int64_t>(from), sizes.end(), Dim(1));
@@ -44,10 +45,12 @@ TensorType Statistics(RuleContext& ctx, const TensorType& input, size_t from, DT
 
 bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
-// On the CPU layer norm keeps half-precision statistics, unless its weights are wider than its input.
+// On the CPU layer norm keeps half-precision statistics, unless its weights are wider than its
+// input.
 DType LayerNormStatistics(const TensorType& input, const TensorType* weight) {
   if (!IsHalf(input.dtype)) return input.dtype;
-  if (input.device.kind == DeviceKind::kCpu && (weight == nullptr || weight->dtype == input.dtype)) {
+  if (input.device.kind == DeviceKind::kCpu &&
+      (weight == nullptr || weight->dtype == input.dtype)) {
     return input.dtype;
   }
   return DType::kFloat32;

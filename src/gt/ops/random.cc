@@ -61,8 +61,17 @@ void DropoutRule(RuleContext& ctx) {
   ctx.Return(std::move(mask));
 }
 
-// grad * mask * scale
+// grad * mask * scale: two multiplications on the CPU, one kernel with a row-major result on CUDA.
 void DropoutBackwardRule(RuleContext& ctx) {
+  const TensorType& grad = ctx.Tensor(0);
+  if (grad.device.kind == DeviceKind::kCuda) {
+    if (grad.rank() != ctx.Tensor(1).rank()) ctx.Reject("gradient and mask differ in rank");
+    for (size_t i = 0; i < grad.sizes.size(); ++i) {
+      RequireEqual(ctx, grad.sizes[i], ctx.Tensor(1).sizes[i], "gradient and mask differ in size");
+    }
+    ctx.Return(Contiguous(ctx, grad.dtype, grad.device, grad.sizes));
+    return;
+  }
   TensorType kept = PointwiseResult(ctx, {0, 1}, Compute::kSame);
   ctx.Return(Pointwise(ctx).AddTensor(kept).AddNumber().Result(kept.dtype));
 }

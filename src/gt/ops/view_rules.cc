@@ -19,7 +19,8 @@ std::string Text(const ShapeEnv& env, const Shape& sizes) {
   return text + "]";
 }
 
-// Strides exactly as of a new tensor, also those of dimensions of size one: libtorch keeps such strides in views.
+// Strides exactly as of a new tensor, also those of dimensions of size one: libtorch keeps such
+// strides in views.
 bool IsRowMajor(const ShapeEnv& env, const Shape& sizes, const Shape& strides) {
   Dim expected = 1;
   for (size_t i = sizes.size(); i-- > 0;) {
@@ -56,7 +57,8 @@ bool LessOrUnknown(ShapeEnv& env, const Dim& a, const Dim& b) {
   return env.Less(a, b);
 }
 
-// Whether a chunk takes more dimensions. Where only data could tell it may: the caller compares again when nothing is left.
+// Whether a chunk takes more dimensions. Where only data could tell it may: the caller compares
+// again when nothing is left.
 bool HasRoom(ShapeEnv& env, const Dim& filled, const Dim& chunk) {
   if (filled.is_const() && chunk.is_const()) return *filled.as_const() < *chunk.as_const();
   if (env.EqualOrUnknown(filled, chunk)) return false;
@@ -64,7 +66,8 @@ bool HasRoom(ShapeEnv& env, const Dim& filled, const Dim& chunk) {
   return env.HasDataSymbol(filled) || env.HasDataSymbol(chunk) || env.Less(filled, chunk);
 }
 
-// x limited to [low, high]. Input sizes decide by guard; data sizes stay an expression that is right for every batch.
+// x limited to [low, high]. Input sizes decide by guard; data sizes stay an expression that is
+// right for every batch.
 Dim Clamped(ShapeEnv& env, Dim x, const Dim& low, const Dim& high) {
   auto decide = [&env](const Dim& a, const Dim& b) -> std::optional<bool> {
     if (std::optional<bool> known = env.KnownLess(a, b)) return known;
@@ -88,9 +91,12 @@ Dim WithoutClamps(const Dim& dim) {
       [](SymbolId id) { return Dim::Symbol(id); },
       [](Dim::AtomKind kind, Dim a, Dim b) {
         switch (kind) {
-          case Dim::AtomKind::kFloorDiv: return FloorDiv(a, b);
-          case Dim::AtomKind::kMin: return Min(a, b);
-          default: return a.Is(1) ? b : b.Is(1) ? a : Max(a, b);
+          case Dim::AtomKind::kFloorDiv:
+            return FloorDiv(a, b);
+          case Dim::AtomKind::kMin:
+            return Min(a, b);
+          default:
+            return a.Is(1) ? b : b.Is(1) ? a : Max(a, b);
         }
       },
       [](Dim a, Dim b) { return a + b; },
@@ -144,8 +150,8 @@ std::optional<Shape> ViewStrides(ShapeEnv& env, const Shape& sizes, const Shape&
   }
 
   // There are elements, so sizes are at least one and strides need no clamps.
-  // Walks both shapes from the back. A chunk is a run of old dimensions that lie evenly in memory; new dimensions must
-  // fill each chunk exactly.
+  // Walks both shapes from the back. A chunk is a run of old dimensions that lie evenly in memory;
+  // new dimensions must fill each chunk exactly.
   Shape result(new_sizes.size());
   auto view_d = static_cast<int64_t>(new_sizes.size()) - 1;
   Dim base = WithoutClamps(strides.back());
@@ -153,7 +159,8 @@ std::optional<Shape> ViewStrides(ShapeEnv& env, const Shape& sizes, const Shape&
   for (auto d = static_cast<int64_t>(sizes.size()) - 1; d >= 0; --d) {
     chunk *= sizes[static_cast<size_t>(d)];
     if (d > 0) {
-      // The stride first: that it fits shows in the expressions, whether a size is one may need a guard.
+      // The stride first: that it fits shows in the expressions, whether a size is one may need a
+      // guard.
       next_base = WithoutClamps(strides[static_cast<size_t>(d - 1)]);
       if (env.EqualOrUnknown(next_base, chunk * base)) continue;
       if (env.IsOne(sizes[static_cast<size_t>(d - 1)])) continue;
@@ -187,7 +194,8 @@ SliceBounds ResolveSlice(RuleContext& ctx, const Dim& size, const std::optional<
   ShapeEnv& env = ctx.env();
   if (!step.is_const() || *step.as_const() <= 0) ctx.Reject("the step must be a positive number");
   auto from_front = [&](const Dim& position) {
-    bool negative = position.is_const() ? *position.as_const() < 0 : LessOrUnknown(env, position, 0);
+    bool negative =
+        position.is_const() ? *position.as_const() < 0 : LessOrUnknown(env, position, 0);
     return negative ? position + size : position;
   };
   Dim first = 0;
@@ -224,7 +232,8 @@ namespace {
 int64_t CheckedCount(RuleContext& ctx, int64_t count, const char* what) {
   constexpr int64_t kMaxResults = 1 << 16;
   if (count > kMaxResults) {
-    ctx.Reject(fmt::format("{} is {}, but a node has at most {} results", what, count, kMaxResults));
+    ctx.Reject(
+        fmt::format("{} is {}, but a node has at most {} results", what, count, kMaxResults));
   }
   return count;
 }
@@ -235,9 +244,10 @@ int64_t PinnedCount(RuleContext& ctx, const Dim& count, const char* what) {
   ShapeEnv& env = ctx.env();
   if (std::optional<int64_t> value = env.KnownValue(count)) return CheckedCount(ctx, *value, what);
   if (env.HasDataSymbol(count)) {
-    ctx.Reject(fmt::format("{} is {}, which depends on data read during the step; a node must have "
-                           "a fixed number of results",
-                           what, env.Print(count)));
+    ctx.Reject(
+        fmt::format("{} is {}, which depends on data read during the step; a node must have "
+                    "a fixed number of results",
+                    what, env.Print(count)));
   }
   int64_t value = env.Hint(count);
   // Always true; asked so that the guard is there.
@@ -245,7 +255,8 @@ int64_t PinnedCount(RuleContext& ctx, const Dim& count, const char* what) {
   return CheckedCount(ctx, value, what);
 }
 
-void RequireContiguous(RuleContext& ctx, const Shape& sizes, const Shape& strides, const char* what) {
+void RequireContiguous(RuleContext& ctx, const Shape& sizes, const Shape& strides,
+                       const char* what) {
   ShapeEnv& env = ctx.env();
   Dim expected = 1;
   for (size_t i = sizes.size(); i-- > 0;) {

@@ -1,5 +1,6 @@
-// Views: the same elements under other sizes, strides, dtype or order. Also the copies that functionalization may put in
-// their place (*_copy), and what gives a view's gradient or an updated view back to its base (*_backward, *_scatter).
+// Views: the same elements under other sizes, strides, dtype or order. Also the copies that
+// functionalization may put in their place (*_copy), and what gives a view's gradient or an updated
+// view back to its base (*_backward, *_scatter).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,15 +25,17 @@ void ViewRule(RuleContext& ctx) {
   Shape sizes = rules::InferSize(ctx, ctx.Ints(1), self.sizes);
   std::optional<Shape> strides = rules::ViewStrides(ctx.env(), self.sizes, self.strides, sizes);
   if (!strides) {
-    ctx.Reject("the elements do not lie in memory as this view would need them; use reshape, which copies");
+    ctx.Reject(
+        "the elements do not lie in memory as this view would need them; use reshape, which "
+        "copies");
   }
   ctx.ReturnView({self.dtype, self.device, std::move(sizes), std::move(*strides)}, 0);
 }
 
 void ViewCopyRule(RuleContext& ctx) {
   const TensorType& self = ctx.Tensor(0);
-  ctx.Return(ContiguousType(self.dtype, self.device,
-                            rules::InferSize(ctx, ctx.Ints(1), self.sizes), ctx.env()));
+  ctx.Return(ContiguousType(self.dtype, self.device, rules::InferSize(ctx, ctx.Ints(1), self.sizes),
+                            ctx.env()));
 }
 
 void ReshapeRule(RuleContext& ctx) {
@@ -77,8 +80,9 @@ void ReshapeAliasRule(RuleContext& ctx) {
   ctx.ReturnView({self.dtype, self.device, ctx.Ints(1), ctx.Ints(2)}, 0);
 }
 
-// The offset counts from the beginning of the storage, and a value that is no view begins there. On a view it would mean
-// something else than on the same elements in a tensor of their own, so passes must not move it to other bases.
+// The offset counts from the beginning of the storage, and a value that is no view begins there. On
+// a view it would mean something else than on the same elements in a tensor of their own, so passes
+// must not move it to other bases.
 template <int kArg = 1>
 void AsStridedRule(RuleContext& ctx) {
   const TensorType& self = ctx.Tensor(0);
@@ -192,8 +196,8 @@ void SliceRule(RuleContext& ctx) {
   if (type.sizes.empty()) ctx.Reject("a tensor without dimensions cannot be sliced");
   size_t dim = DimAt(ctx, kArg, type);
   const Dim& step = ctx.Int(kArg + 3);
-  rules::SliceBounds bounds = rules::ResolveSlice(
-      ctx, type.sizes[dim], ctx.OptionalInt(kArg + 1), ctx.OptionalInt(kArg + 2), step);
+  rules::SliceBounds bounds = rules::ResolveSlice(ctx, type.sizes[dim], ctx.OptionalInt(kArg + 1),
+                                                  ctx.OptionalInt(kArg + 2), step);
   Dim offset = bounds.start * type.strides[dim];
   type.sizes[dim] = std::move(bounds.length);
   type.strides[dim] *= step;
@@ -224,8 +228,8 @@ void SplitRule(RuleContext& ctx) {
   } else if (auto value = split.as_const(); value && *value < 0) {
     ctx.Reject("parts cannot have negative size");
   } else if (split != size) {
-    count = std::max<int64_t>(
-        rules::PinnedCount(ctx, CeilDiv(size, split), "the number of parts"), 1);
+    count =
+        std::max<int64_t>(rules::PinnedCount(ctx, CeilDiv(size, split), "the number of parts"), 1);
   }
   Dim offset = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -242,7 +246,8 @@ void SplitWithSizesRule(RuleContext& ctx) {
   size_t dim = DimAt(ctx, 2, self);
   Dim sum = 0, offset = 0;
   for (const Dim& size : ctx.Ints(1)) {
-    if (auto value = size.as_const(); value && *value < 0) ctx.Reject("parts cannot have negative size");
+    if (auto value = size.as_const(); value && *value < 0)
+      ctx.Reject("parts cannot have negative size");
     TensorType part = self;
     part.sizes[dim] = size;
     ctx.ReturnView(std::move(part), offset);
@@ -359,7 +364,8 @@ void CopyRule(RuleContext& ctx) {
   for (TensorType& type : ctx.results()) type.strides = ContiguousStrides(type.sizes, ctx.env());
 }
 
-// slice_backward, select_backward, ...: zeros of the base's sizes with the gradient put in its place.
+// slice_backward, select_backward, ...: zeros of the base's sizes with the gradient put in its
+// place.
 void BaseGradientRule(RuleContext& ctx) {
   const TensorType& grad = ctx.Tensor(0);
   ctx.Return(ContiguousType(grad.dtype, grad.device, ctx.Ints(1), ctx.env()));
@@ -375,7 +381,8 @@ void ScatterRule(RuleContext& ctx) {
   const Shape& given = ctx.Tensor(1).sizes;
   if (given.size() != replaced.size()) ctx.Reject("src must have the rank of the view it replaces");
   for (size_t i = 0; i < given.size(); ++i) {
-    rules::RequireEqual(ctx, given[i], replaced[i], "src must have the sizes of the view it replaces");
+    rules::RequireEqual(ctx, given[i], replaced[i],
+                        "src must have the sizes of the view it replaces");
   }
   ctx.Return(rules::PreserveStridesClone(ctx, ctx.Tensor(0)));
 }
@@ -419,17 +426,20 @@ void RegisterViews(OperatorTable& table) {
             UnfoldRule);
   table.Add("aten::view_as_real(Tensor(a) self) -> Tensor(a)", ViewAsRealRule);
   table.Add("aten::view_as_complex(Tensor(a) self) -> Tensor(a)", ViewAsComplexRule);
-  // Conjugation and negation are bits on the tensor that the next kernel reads; types do not show them.
+  // Conjugation and negation are bits on the tensor that the next kernel reads; types do not show
+  // them.
   table.Add("aten::_conj(Tensor(a) self) -> Tensor(a)", SameRule);
   table.Add("aten::_neg_view(Tensor(a) self) -> Tensor(a)", SameRule);
 
   // By schema its result is fresh, because nobody keeps the original; in memory it is a view.
-  Operator& unsafe_view = table.Add("aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor", ViewRule);
+  Operator& unsafe_view =
+      table.Add("aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor", ViewRule);
   unsafe_view.view_ = true;
   unsafe_view.view_arg_ = 0;
-  // Composite, so no capture contains it, but passes write it. Whether it copies depends on the strides, so that nobody
-  // may count on either: no view.
-  Operator& reshape = table.Add("aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)", ReshapeRule);
+  // Composite, so no capture contains it, but passes write it. Whether it copies depends on the
+  // strides, so that nobody may count on either: no view.
+  Operator& reshape =
+      table.Add("aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)", ReshapeRule);
   reshape.view_ = false;
   reshape.view_arg_ = -1;
   reshape.flops = rules::NoFlops;
@@ -455,7 +465,8 @@ void RegisterViews(OperatorTable& table) {
       "aten::slice_copy.Tensor(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, "
       "SymInt step=1) -> Tensor",
       CopyRule<SliceRule<>>);
-  copy("aten::select_copy.int(Tensor self, int dim, SymInt index) -> Tensor", CopyRule<SelectRule<>>);
+  copy("aten::select_copy.int(Tensor self, int dim, SymInt index) -> Tensor",
+       CopyRule<SelectRule<>>);
   copy("aten::split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]",
        CopyRule<SplitRule>);
   copy("aten::split_with_sizes_copy(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]",

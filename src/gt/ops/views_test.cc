@@ -1,4 +1,5 @@
-// Views of tensors whose sizes are read from data. (Numbers and input symbols are compared with libtorch in conformance/.)
+// Views of tensors whose sizes are read from data. (Numbers and input symbols are compared with
+// libtorch in conformance/.)
 #include <gtest/gtest.h>
 
 #include "gt/base/error.h"
@@ -8,7 +9,8 @@
 namespace gt {
 namespace {
 
-// Rows that arrived in an exchange with two others, u0 and u1 from each, and the body of a graph around them.
+// Rows that arrived in an exchange with two others, u0 and u1 from each, and the body of a graph
+// around them.
 std::string WithRows(const std::string& body) {
   return "graph @g(%counts: input \"counts\" i64[2], %w: param \"w\" f32[16, 8]) {\n"
          "  symbols { u0: data, hint 3, range [0, inf]; u1: data, hint 5, range [0, inf] }\n"
@@ -40,7 +42,8 @@ TEST(ViewsTest, DataSizesPassThrough) {
             "");
 }
 
-// A copy in row-major order clamps strides for the case that there are no rows; views see through the clamps.
+// A copy in row-major order clamps strides for the case that there are no rows; views see through
+// the clamps.
 TEST(ViewsTest, ClampedStridesDoNotHideViews) {
   EXPECT_EQ(FailureOf(R"(
   %t = aten::t_copy(%x) : f32[8, u0 + u1]{max(1, u0 + u1), 1}
@@ -52,11 +55,14 @@ TEST(ViewsTest, ClampedStridesDoNotHideViews) {
 
 // What cannot be decided without data is refused with the question, not answered from one batch.
 TEST(ViewsTest, RefusesWhatOnlyDataCouldDecide) {
-  EXPECT_NE(FailureOf("  %a = aten::squeeze.dim(%x, dim = 0) : f32[u0 + u1, 8]").find("depends on data"),
+  EXPECT_NE(
+      FailureOf("  %a = aten::squeeze.dim(%x, dim = 0) : f32[u0 + u1, 8]").find("depends on data"),
+      std::string::npos);
+  EXPECT_NE(FailureOf("  %a = aten::unbind.int(%x) : f32[8]").find("depends on data"),
             std::string::npos);
-  EXPECT_NE(FailureOf("  %a = aten::unbind.int(%x) : f32[8]").find("depends on data"), std::string::npos);
-  EXPECT_NE(FailureOf("  %a = aten::view(%x, size = [-1, 16]) : f32[u0, 16]").find("depends on data"),
-            std::string::npos);
+  EXPECT_NE(
+      FailureOf("  %a = aten::view(%x, size = [-1, 16]) : f32[u0, 16]").find("depends on data"),
+      std::string::npos);
 }
 
 TEST(ViewsTest, RefusesViewsThatDoNotExist) {
@@ -66,8 +72,9 @@ TEST(ViewsTest, RefusesViewsThatDoNotExist) {
             std::string::npos);
   EXPECT_NE(FailureOf("  %a = aten::view(%w, size = [7, -1]) : f32[7, 18]").find("does not fit"),
             std::string::npos);
-  EXPECT_NE(FailureOf("  %a = aten::select.int(%w, dim = 0, index = 16) : f32[8]").find("out of range"),
-            std::string::npos);
+  EXPECT_NE(
+      FailureOf("  %a = aten::select.int(%w, dim = 0, index = 16) : f32[8]").find("out of range"),
+      std::string::npos);
 }
 
 }  // namespace
