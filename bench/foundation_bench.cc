@@ -1,7 +1,10 @@
-// What capturing, checking, rewriting, storing and running a train step costs, per node and as ratios within one run:
-//   capture at 61 layers against 6 layers; verifier, passes, printing and parsing per node; the executor's host time against
-//   libtorch eager with autograd. Absolute times on a shared machine are noise; the best of several tries is shown.
-// With the path of a Python that has torch as argument, make_fx captures the same model beside it (bench/make_fx.py).
+// What capturing, checking, rewriting, storing and running a train step costs, per node and as
+// ratios within one run:
+//   capture at 61 layers against 6 layers; verifier, passes, printing and parsing per node; the
+//   executor's host time against libtorch eager with autograd. Absolute times on a shared machine
+//   are noise; the best of several tries is shown.
+// With the path of a Python that has torch as argument, make_fx captures the same model beside it
+// (bench/make_fx.py).
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -60,9 +63,8 @@ void Report(const std::string& what, double value, const std::string& unit, doub
 
 double CapturePerNode(int64_t layers, int64_t* nodes) {
   gt::Llama3 model(DebugModel(layers));
-  double seconds = BestSeconds(5, [&] {
-    *nodes = Capture(model, 8, 64, true, at::kCPU).graph->node_count();
-  });
+  double seconds =
+      BestSeconds(5, [&] { *nodes = Capture(model, 8, 64, true, at::kCPU).graph->node_count(); });
   return 1e6 * seconds / static_cast<double>(*nodes);
 }
 
@@ -100,8 +102,8 @@ void BenchCore() {
   Report("hash", per_node(BestSeconds(3, [&] { graph->Hash(); })), "us/node", 0);
 }
 
-// A step whose kernels do next to nothing, so that what is left is the host's work. On a GPU the time until everything is
-// queued is measured, with an empty queue before each try.
+// A step whose kernels do next to nothing, so that what is left is the host's work. On a GPU the
+// time until everything is queued is measured, with an empty queue before each try.
 void BenchExecutor(c10::Device device) {
   gt::Llama3Config config = DebugModel(6);
   config.width = 32;
@@ -131,7 +133,8 @@ void BenchExecutor(c10::Device device) {
   }
   std::string where = device.str();
   Report(fmt::format("step with tiny kernels, eager ({})", where), eager_best * 1e3, "ms", 0);
-  Report(fmt::format("step with tiny kernels, captured ({}, {} nodes)", where, nodes), replay_best * 1e3, "ms", 0);
+  Report(fmt::format("step with tiny kernels, captured ({}, {} nodes)", where, nodes),
+         replay_best * 1e3, "ms", 0);
   Report(fmt::format("  captured against eager ({})", where), replay_best / eager_best, "x",
          device.is_cuda() ? 0 : 0.6);
 }
@@ -142,7 +145,8 @@ void BenchLargest() {
     Capture(*model, 8, 8192, true, at::kCPU);
   });
   Report("llama3 405B built and captured", seconds, "s", 2);
-  Report("  memory of the process at most", static_cast<double>(gt::MemoryOf(at::kCPU).peak) / (1 << 30), "GiB", 1);
+  Report("  memory of the process at most",
+         static_cast<double>(gt::MemoryOf(at::kCPU).peak) / (1 << 30), "GiB", 1);
 }
 
 }  // namespace
@@ -160,7 +164,8 @@ int main(int count, char** arguments) {
     int64_t nodes = 0;
     for (int64_t layers : {6, 61}) {
       double ours = CapturePerNode(layers, &nodes) * static_cast<double>(nodes) * 1e-6;
-      std::string command = fmt::format("{} {} --layers {}", arguments[1], GT_SOURCE_DIR "/bench/make_fx.py", layers);
+      std::string command =
+          fmt::format("{} {} --layers {}", arguments[1], GT_SOURCE_DIR "/bench/make_fx.py", layers);
       FILE* pipe = popen(command.c_str(), "r");
       double theirs = 0;
       bool read = pipe != nullptr && std::fscanf(pipe, "%lf", &theirs) == 1;

@@ -10,7 +10,7 @@ missing_packages() {
         want_program g++ g++
         want_program cmake cmake
         want_program ninja ninja-build
-        want_headers fmt/format.h=libfmt-dev spdlog/spdlog.h=libspdlog-dev CLI/CLI.hpp=libcli11-dev \
+        want_headers fmt/format.h=libfmt-dev spdlog/spdlog.h=libspdlog-dev \
           nlohmann/json.hpp=nlohmann-json3-dev
         ;;
       torch) # to find or install libtorch

@@ -1,5 +1,6 @@
-// The one exception type of the project. Anything a user can cause carries a stable code, says what happened starting in
-// lower case, names what it happened to (node, operator, module, file), and says what to change.
+// The one exception type of the project. Anything a user can cause carries a stable code, says what
+// happened starting in lower case, names what it happened to (node, operator, module, file), and
+// says what to change.
 #pragma once
 
 #include <fmt/format.h>
@@ -52,10 +53,10 @@ template <typename... Args>
 }  // namespace gt
 
 // States an invariant of our own code. It stays on in release builds: a wrong graph must never run.
-#define GT_CHECK(condition, ...)                                                               \
-  do {                                                                                         \
-    if (!(condition)) [[unlikely]] {                                                           \
+#define GT_CHECK(condition, ...)                                                                \
+  do {                                                                                          \
+    if (!(condition)) [[unlikely]] {                                                            \
       ::gt::Fail(::gt::ErrorCode::kInternal, "{}:{}: {} does not hold: {}", __FILE__, __LINE__, \
-                 #condition, ::fmt::format(__VA_ARGS__));                                      \
-    }                                                                                          \
+                 #condition, ::fmt::format(__VA_ARGS__));                                       \
+    }                                                                                           \
   } while (false)

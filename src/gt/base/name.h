@@ -1,5 +1,6 @@
-// Interned strings: module FQNs, operator names, source locations. A graph of a hundred thousand nodes names the same few
-// hundred modules over and over; interned, a name is one pointer, and comparing two is comparing pointers.
+// Interned strings: module FQNs, operator names, source locations. A graph of a hundred thousand
+// nodes names the same few hundred modules over and over; interned, a name is one pointer, and
+// comparing two is comparing pointers.
 #pragma once
 
 #include <cstddef>

@@ -20,11 +20,13 @@ struct Outcome {
 };
 
 Outcome RunGt(const std::string& arguments) {
-  std::string command = std::string("GT_HOME=" GT_SOURCE_DIR " " GT_BINARY " ") + arguments + " 2>&1";
+  std::string command =
+      std::string("GT_HOME=" GT_SOURCE_DIR " " GT_BINARY " ") + arguments + " 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   Outcome outcome{-1, ""};
   std::array<char, 4096> buffer;
-  while (size_t count = fread(buffer.data(), 1, buffer.size(), pipe)) outcome.output.append(buffer.data(), count);
+  while (size_t count = fread(buffer.data(), 1, buffer.size(), pipe))
+    outcome.output.append(buffer.data(), count);
   int status = pclose(pipe);
   outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return outcome;
@@ -50,15 +52,18 @@ TEST(Cli, MistakesAreAnsweredWithTheNearestName) {
   ExpectError("train --training.steps many", "GT-E0101", "many");
   ExpectError("train --training.steps 0", "GT-E0102", "--training.steps");
   ExpectError("train --model.flavor 8b", "GT-E0701", "8B");
-  ExpectError("train --compile.disable_passes dcee --training.steps 1 --model.flavor tiny --dump_folder /tmp/gt_cli_test",
-              "GT-E", "dce");
+  ExpectError(
+      "train --compile.disable_passes dcee --training.steps 1 --model.flavor tiny --dump_folder "
+      "/tmp/gt_cli_test",
+      "GT-E", "dce");
   ExpectError("train --config /does/not/exist.toml", "GT-E0103", "/does/not/exist.toml");
   ExpectError("opt /does/not/exist.gtir", "GT-E", "/does/not/exist.gtir");
   ExpectError("docs erorrs", "GT-E0100", "errors");
 }
 
 TEST(Cli, HelpIsAnsweredEverywhere) {
-  for (const char* command : {"--help", "train --help", "trace --help", "opt --help", "docs --help"}) {
+  for (const char* command :
+       {"--help", "train --help", "trace --help", "opt --help", "docs --help"}) {
     Outcome outcome = RunGt(command);
     EXPECT_EQ(outcome.status, 0) << command;
     EXPECT_GT(outcome.output.size(), 200u) << command;
@@ -69,7 +74,9 @@ TEST(Cli, TracedGraphGoesThroughOpt) {
   fs::path folder = fs::temp_directory_path() / ("gt_cli_test_" + std::to_string(getpid()));
   fs::create_directories(folder);
   std::string graph = (folder / "step.gtir").string(), smaller = (folder / "smaller.gtir").string();
-  Outcome traced = RunGt("trace --model.flavor tiny --training.seq_len 16 --compile.enable_passes=false --output " + graph);
+  Outcome traced = RunGt(
+      "trace --model.flavor tiny --training.seq_len 16 --compile.enable_passes=false --output " +
+      graph);
   EXPECT_EQ(traced.status, 0) << traced.output;
   EXPECT_NE(traced.output.find("guards"), std::string::npos) << traced.output;
   Outcome optimized = RunGt("opt --pass=dce,canonicalize,cse " + graph + " -o " + smaller);

@@ -1,4 +1,5 @@
-// The subcommands of gt. Each takes the arguments after its name and returns the exit status; errors are thrown.
+// The subcommands of gt. Each takes the arguments after its name and returns the exit status;
+// errors are thrown.
 #pragma once
 
 #include <span>

@@ -10,7 +10,8 @@ namespace gt::cli {
 
 int RunDocs(Arguments args) {
   std::string page;
-  CommandLine line("gt docs", "prints a page of documentation that is made from the program itself");
+  CommandLine line("gt docs",
+                   "prints a page of documentation that is made from the program itself");
   line.Positional("PAGE", &page, "errors or passes");
   if (!line.Parse(args)) {
     fmt::print("{}", line.Help());

@@ -17,7 +17,8 @@ std::string ErrorsMarkdown() {
   std::sort(errors.begin(), errors.end(),
             [](const ErrorInfo& a, const ErrorInfo& b) { return a.code < b.code; });
   std::string text =
-      "# Errors\n\nEvery message that a user can meet begins with one of these codes. Made by `gt docs errors`; do not "
+      "# Errors\n\nEvery message that a user can meet begins with one of these codes. Made by `gt "
+      "docs errors`; do not "
       "edit.\n\n| code | cause | cure |\n|---|---|---|\n";
   for (const ErrorInfo& error : errors) {
     text += fmt::format("| {} | {} | {} |\n", CodeName(error.code), error.cause, error.cure);

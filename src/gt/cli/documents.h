@@ -1,5 +1,5 @@
-// The pages of docs/ that are made from the program's own tables, so that they cannot go stale: a test compares the files
-// with these functions.
+// The pages of docs/ that are made from the program's own tables, so that they cannot go stale: a
+// test compares the files with these functions.
 #pragma once
 
 #include <string>

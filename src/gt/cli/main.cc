@@ -22,24 +22,30 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"train", "train a model (without flags: a small one on the text that ships with gt)", gt::cli::RunTrain},
+    {"train", "train a model (without flags: a small one on the text that ships with gt)",
+     gt::cli::RunTrain},
     {"trace", "capture a model's train step as a graph, without its weights", gt::cli::RunTrace},
     {"opt", "run passes on a graph in text form",
-     [](Arguments args) { return gt::RunOpt({args.begin(), args.end()}); }},
+     [](Arguments args) {
+       return gt::RunOpt({args.begin(), args.end()});
+     }},
     {"docs", "print the pages of documentation that are made from the program", gt::cli::RunDocs},
 };
 
 void PrintHelp() {
-  fmt::print("gt captures the train step of a language model as one graph, rewrites it and replays it.\n\n"
-             "usage: gt COMMAND [ARGUMENTS]\n\n");
-  for (const Command& command : kCommands) fmt::print("  {:<8} {}\n", command.name, command.summary);
-  fmt::print("\nof the launcher ./gt, for working on gt itself:\n\n"
-             "  test     run every test (--slow: also the long ones)\n"
-             "  bench    run the benchmarks\n"
-             "  fuzz     run a fuzz target\n"
-             "  build    build only\n"
-             "  format   format the source\n"
-             "\n'gt COMMAND --help' shows the flags of a command.\n");
+  fmt::print(
+      "gt captures the train step of a language model as one graph, rewrites it and replays it.\n\n"
+      "usage: gt COMMAND [ARGUMENTS]\n\n");
+  for (const Command& command : kCommands)
+    fmt::print("  {:<8} {}\n", command.name, command.summary);
+  fmt::print(
+      "\nof the launcher ./gt, for working on gt itself:\n\n"
+      "  test     run every test (--slow: also the long ones)\n"
+      "  bench    run the benchmarks\n"
+      "  fuzz     run a fuzz target\n"
+      "  build    build only\n"
+      "  format   format the source\n"
+      "\n'gt COMMAND --help' shows the flags of a command.\n");
 }
 
 int Run(const std::vector<std::string>& args) {
@@ -52,8 +58,8 @@ int Run(const std::vector<std::string>& args) {
     if (command.name == args[0]) return command.run(Arguments(args).subspan(1));
     names.emplace_back(command.name);
   }
-  gt::Fail(gt::ErrorCode::kUnknownOption, "there is no command '{}'{}; 'gt --help' lists them", args[0],
-           gt::DidYouMean(args[0], names));
+  gt::Fail(gt::ErrorCode::kUnknownOption, "there is no command '{}'{}; 'gt --help' lists them",
+           args[0], gt::DidYouMean(args[0], names));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// gt trace: captures the train step of a configured model without allocating its weights, and reports on the graph.
+// gt trace: captures the train step of a configured model without allocating its weights, and
+// reports on the graph.
 #include <fmt/format.h>
 
 #include <array>
@@ -28,23 +29,27 @@ void PrintTable(const Graph& graph, const CaptureReport& report) {
   for (const auto& input : graph.inputs()) ++inputs[static_cast<size_t>(input->role)];
   const ShapeEnv& shapes = graph.shapes();
   double per_node = 1e6 * report.capture_seconds / static_cast<double>(report.captured_nodes);
-  auto row = [](std::string_view name, const std::string& value) { fmt::print("  {:<22} {}\n", name, value); };
+  auto row = [](std::string_view name, const std::string& value) {
+    fmt::print("  {:<22} {}\n", name, value);
+  };
   row("nodes captured", fmt::format("{} in {:.1f} ms ({:.1f} us a node)", report.captured_nodes,
                                     report.capture_seconds * 1e3, per_node));
-  row("nodes after passes", fmt::format("{} ({:.1f} ms)", report.nodes, report.passes.seconds * 1e3));
+  row("nodes after passes",
+      fmt::format("{} ({:.1f} ms)", report.nodes, report.passes.seconds * 1e3));
   row("  forward", std::to_string(phases[0]));
   row("  loss", std::to_string(phases[1]));
   row("  backward", std::to_string(phases[2]));
   row("operators", fmt::format("{} different", operators.size()));
-  row("inputs", fmt::format("{} parameters, {} buffers, {} of the step, {} constants", inputs[0], inputs[1],
-                            inputs[2], inputs[3]));
+  row("inputs", fmt::format("{} parameters, {} buffers, {} of the step, {} constants", inputs[0],
+                            inputs[1], inputs[2], inputs[3]));
   row("outputs", std::to_string(graph.outputs().size()));
   row("memory of the process", FormatBytes(MemoryOf(c10::kCPU).peak));
   row("symbols", std::to_string(shapes.symbols().size()));
   for (const Symbol& symbol : shapes.symbols()) {
     row("  " + symbol.name,
-        fmt::format("{}, hint {}, range [{}, {}]", symbol.kind == Symbol::Kind::kInput ? "input" : "data",
-                    symbol.hint, symbol.low, symbol.high == kUnbounded ? "inf" : std::to_string(symbol.high)));
+        fmt::format("{}, hint {}, range [{}, {}]",
+                    symbol.kind == Symbol::Kind::kInput ? "input" : "data", symbol.hint, symbol.low,
+                    symbol.high == kUnbounded ? "inf" : std::to_string(symbol.high)));
   }
   row("guards", std::to_string(shapes.guards().size()));
   for (const Guard& guard : shapes.guards()) {
@@ -59,7 +64,8 @@ int RunTrace(Arguments args) {
   Config config;
   std::string output;
   bool symbolic_batch = true;
-  CommandLine line("gt trace", "captures the train step of a model as a graph, without allocating its weights");
+  CommandLine line("gt trace",
+                   "captures the train step of a model as a graph, without allocating its weights");
   line.Flag("symbolic_batch", &symbolic_batch, "leave the batch size open instead of fixing it")
       .Flag("output", &output, "write the graph to this file, as .gtir")
       .WithConfig(&config);
@@ -68,7 +74,8 @@ int RunTrace(Arguments args) {
     return 0;
   }
   // A step for a GPU can be captured on a machine without one.
-  c10::Device device = config.device == DeviceChoice::kCuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
+  c10::Device device =
+      config.device == DeviceChoice::kCuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
   auto model = BuildModel(config.model.name, config.model.flavor, config.training.seq_len);
   if (config.training.mixed_precision_param == TrainingDtype::kBfloat16) {
     CastParametersForCompute(*model, at::kBFloat16);

@@ -4,8 +4,12 @@
 //   std::vector<std::string> passes;
 //   std::string input;
 //   CommandLine line("gt opt", "runs passes on a graph");
-//   line.Flag("pass", &passes, "passes to run, in order").Positional("FILE", &input, "graph to
-//   read, as .gtir"); if (!line.Parse(args)) { fmt::print("{}", line.Help()); return 0; }
+//   line.Flag("pass", &passes, "passes to run, in order")
+//       .Positional("FILE", &input, "graph to read, as .gtir");
+//   if (!line.Parse(args)) {
+//     fmt::print("{}", line.Help());
+//     return 0;
+//   }
 //
 // Flags are written --name value or --name=value; booleans --name or --name=false. The last of
 // several wins, except that lists grow. `--` ends the flags. Every command also has --help and

@@ -69,7 +69,7 @@ const std::string& Group() {
 
 // These send memory as it lies; other layouts are rejected on both sides.
 TensorOptions Sent(Case& c) {
-  return {.layout = c.Chance(0.8) ? LayoutChoice::kContiguous : LayoutChoice::kAny};
+  return {.layout = c.Chance(0.8) ? LayoutChoice::kContiguous : LayoutChoice::kRegular};
 }
 Shape Rows(Case& c) {
   Shape sizes = c.RandomShape(1, 3);

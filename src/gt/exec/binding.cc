@@ -47,7 +47,8 @@ bool InputBinder::Bind(std::span<const at::Tensor> inputs, std::vector<int64_t>&
     if (!fits) {
       std::string given = "nothing";
       if (tensor.defined()) given = Print(TypeOf(tensor), graph_.shapes());
-      Fail(ErrorCode::kInputMismatch, "input '{}' must be {}, but {} was given; capture the step again for such inputs",
+      Fail(ErrorCode::kInputMismatch,
+           "input '{}' must be {}, but {} was given; capture the step again for such inputs",
            input.name, Print(type, graph_.shapes()), given);
     }
   }
@@ -59,7 +60,8 @@ bool InputBinder::Bind(std::span<const at::Tensor> inputs, std::vector<int64_t>&
       const Symbol& symbol = graph_.shapes().symbol(id);
       if (size < symbol.low || size > symbol.high) {
         Fail(ErrorCode::kSizeOutOfRange,
-             "dimension {} of input '{}' is {}, outside the range [{}, {}] that the graph was captured for",
+             "dimension {} of input '{}' is {}, outside the range [{}, {}] that the graph was "
+             "captured for",
              check.dim, graph_.inputs()[static_cast<size_t>(check.input)]->name, size, symbol.low,
              symbol.high == kUnbounded ? "inf" : std::to_string(symbol.high));
       }
@@ -79,7 +81,8 @@ void InputBinder::CheckGuards(const std::vector<int64_t>& values) const {
   const Guard* broken = graph_.shapes().FirstBroken(values);
   if (broken == nullptr) return;
   Fail(ErrorCode::kGuardBroken,
-       "the inputs break the guard {}, which {} in module '{}' relied on when the step was captured; capture it again "
+       "the inputs break the guard {}, which {} in module '{}' relied on when the step was "
+       "captured; capture it again "
        "for such sizes",
        broken->predicate.ToString(graph_.shapes().Namer()),
        broken->op.empty() ? "the program" : broken->op.str(), broken->module.str());

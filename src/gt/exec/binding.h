@@ -1,5 +1,6 @@
-// Binds a graph's symbols to the sizes of real inputs, and refuses inputs that the graph was not captured for: wrong number,
-// dtype, device or extent, a size outside its symbol's range, or one that breaks a guard.
+// Binds a graph's symbols to the sizes of real inputs, and refuses inputs that the graph was not
+// captured for: wrong number, dtype, device or extent, a size outside its symbol's range, or one
+// that breaks a guard.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,8 +16,9 @@ class InputBinder {
  public:
   explicit InputBinder(const Graph& graph);
 
-  // Checks the inputs and stores the value of every input symbol in `values` (data symbols keep what they are). Returns true
-  // if any value changed, so that what depends on sizes alone is recomputed only then.
+  // Checks the inputs and stores the value of every input symbol in `values` (data symbols keep
+  // what they are). Returns true if any value changed, so that what depends on sizes alone is
+  // recomputed only then.
   bool Bind(std::span<const at::Tensor> inputs, std::vector<int64_t>& values) const;
 
  private:

@@ -43,18 +43,24 @@ DType FromTorch(at::ScalarType dtype) {
 
 c10::Device ToTorch(Device device) {
   switch (device.kind) {
-    case DeviceKind::kCpu: return {c10::kCPU, device.index};
-    case DeviceKind::kCuda: return {c10::kCUDA, device.index};
-    case DeviceKind::kMeta: return {c10::kMeta, device.index};
+    case DeviceKind::kCpu:
+      return {c10::kCPU, device.index};
+    case DeviceKind::kCuda:
+      return {c10::kCUDA, device.index};
+    case DeviceKind::kMeta:
+      return {c10::kMeta, device.index};
   }
   GT_CHECK(false, "device kind {}", static_cast<int>(device.kind));
 }
 
 Device FromTorch(c10::Device device) {
   switch (device.type()) {
-    case c10::kCPU: return {DeviceKind::kCpu, device.index()};
-    case c10::kCUDA: return {DeviceKind::kCuda, device.index()};
-    case c10::kMeta: return {DeviceKind::kMeta, device.index()};
+    case c10::kCPU:
+      return {DeviceKind::kCpu, device.index()};
+    case c10::kCUDA:
+      return {DeviceKind::kCuda, device.index()};
+    case c10::kMeta:
+      return {DeviceKind::kMeta, device.index()};
     default:
       Fail(ErrorCode::kUnsupportedDevice, "tensors on device {} cannot be part of a graph",
            device.str());
@@ -104,7 +110,8 @@ c10::IValue ToIValue(const ArgSpec& spec, const Argument& argument, SymbolValues
     return undefined ? c10::IValue(at::Tensor()) : c10::IValue();
   }
   switch (spec.kind) {
-    case ArgKind::kInt: return std::get<Dim>(argument).Evaluate(symbols);
+    case ArgKind::kInt:
+      return std::get<Dim>(argument).Evaluate(symbols);
     case ArgKind::kIntList: {
       c10::List<int64_t> list;
       for (const Dim& dim : std::get<Shape>(argument)) list.push_back(dim.Evaluate(symbols));
@@ -116,28 +123,35 @@ c10::IValue ToIValue(const ArgSpec& spec, const Argument& argument, SymbolValues
       }
       return std::get<double>(argument);
     }
-    case ArgKind::kFloatList: return std::get<std::vector<double>>(argument);
-    case ArgKind::kBool: return std::get<bool>(argument);
+    case ArgKind::kFloatList:
+      return std::get<std::vector<double>>(argument);
+    case ArgKind::kBool:
+      return std::get<bool>(argument);
     case ArgKind::kBoolList: {
       c10::List<bool> list;
       for (bool value : std::get<std::vector<bool>>(argument)) list.push_back(value);
       return list;
     }
-    case ArgKind::kString: return std::get<std::string>(argument);
+    case ArgKind::kString:
+      return std::get<std::string>(argument);
     case ArgKind::kScalar:
     case ArgKind::kTensor: {  // a number in the place of a tensor: the caller wraps it
       if (const Dim* dim = std::get_if<Dim>(&argument)) return at::Scalar(dim->Evaluate(symbols));
       if (const bool* flag = std::get_if<bool>(&argument)) return at::Scalar(*flag);
       return at::Scalar(std::get<double>(argument));
     }
-    case ArgKind::kDType: return static_cast<int64_t>(ToTorch(std::get<DType>(argument)));
-    case ArgKind::kDevice: return ToTorch(std::get<Device>(argument));
-    case ArgKind::kLayout: return static_cast<int64_t>(at::kStrided);
+    case ArgKind::kDType:
+      return static_cast<int64_t>(ToTorch(std::get<DType>(argument)));
+    case ArgKind::kDevice:
+      return ToTorch(std::get<Device>(argument));
+    case ArgKind::kLayout:
+      return static_cast<int64_t>(at::kStrided);
     case ArgKind::kMemoryFormat:
       return static_cast<int64_t>(ToTorch(std::get<MemoryFormat>(argument)));
     case ArgKind::kTensorList:
     case ArgKind::kGenerator:
-    case ArgKind::kGraph: break;
+    case ArgKind::kGraph:
+      break;
   }
   GT_CHECK(false, "argument '{}' is not a plain value", spec.name);
 }

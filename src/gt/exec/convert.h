@@ -1,4 +1,5 @@
-// Between our vocabulary and libtorch's: dtypes, devices, arguments. The only place that knows both spellings.
+// Between our vocabulary and libtorch's: dtypes, devices, arguments. The only place that knows both
+// spellings.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -20,15 +21,16 @@ Device FromTorch(c10::Device device);
 at::MemoryFormat ToTorch(MemoryFormat format);
 MemoryFormat FromTorch(at::MemoryFormat format);
 
-// The dispatcher's entry for an operator. Throws when libtorch has no such operator (our own operators are registered with
-// libtorch under the same name).
+// The dispatcher's entry for an operator. Throws when libtorch has no such operator (our own
+// operators are registered with libtorch under the same name).
 c10::OperatorHandle HandleOf(const Operator& op);
 // Our entry for a dispatcher operator, or null. Cached by address: capturing asks for every node.
 const Operator* OperatorOf(const c10::OperatorHandle& handle);
 // "aten::add.Tensor"
 std::string FullName(const c10::OperatorName& name);
 
-// A plain argument (no tensors, no symbols) as the kernel wants it. Dims are evaluated with `symbols`.
+// A plain argument (no tensors, no symbols) as the kernel wants it. Dims are evaluated with
+// `symbols`.
 c10::IValue ToIValue(const ArgSpec& spec, const Argument& argument, SymbolValues symbols);
 
 // The type of a real tensor.

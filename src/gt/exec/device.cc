@@ -19,8 +19,8 @@
 namespace gt {
 namespace {
 
-// Some virtual machines show the AMX tile unit in CPUID but do not let programs use it; oneDNN believes CPUID, and the
-// first bf16 product dies with an illegal instruction.
+// Some virtual machines show the AMX tile unit in CPUID but do not let programs use it; oneDNN
+// believes CPUID, and the first bf16 product dies with an illegal instruction.
 bool AmxShownButRefused() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
@@ -52,7 +52,8 @@ void PrepareCpu() {
   const char* variable = "ONEDNN_MAX_CPU_ISA";
   if (getenv(variable) == nullptr && AmxShownButRefused()) {
     setenv(variable, "AVX512_CORE_BF16", 1);
-    log::Debug("AMX is shown by this processor but cannot be used; {}=AVX512_CORE_BF16 is set", variable);
+    log::Debug("AMX is shown by this processor but cannot be used; {}=AVX512_CORE_BF16 is set",
+               variable);
   }
 }
 
@@ -84,7 +85,8 @@ void Synchronize(c10::Device device) {
 MemoryUse MemoryOf(c10::Device device) {
   if (device.is_cuda()) {
     auto stats = at::getDeviceAllocator(c10::kCUDA)->getDeviceStats(device.index());
-    const auto& bytes = stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+    const auto& bytes =
+        stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
     return {bytes.current, bytes.peak};
   }
   MemoryUse use;

@@ -12,11 +12,12 @@ namespace gt {
 // Call once, first thing in main: before libtorch reads its environment.
 void PrepareCpu();
 
-// The device to run on. `auto` takes a GPU when a driver and libtorch's CUDA library are there. The CUDA library is loaded
-// here, so that the same program starts on machines that have neither.
+// The device to run on. `auto` takes a GPU when a driver and libtorch's CUDA library are there. The
+// CUDA library is loaded here, so that the same program starts on machines that have neither.
 c10::Device ChooseDevice(DeviceChoice choice);
 
-// Intra-op threads; 0 keeps libtorch's default. The number changes the order of some sums, and so bits.
+// Intra-op threads; 0 keeps libtorch's default. The number changes the order of some sums, and so
+// bits.
 void SetThreads(int64_t threads);
 
 // Only kernels that give the same bits in every run; an operator without such a kernel is an error.

@@ -38,7 +38,8 @@ bool IsPlainView(const Node& node) {
   return node.op().name.str() != "aten::_conj";
 }
 
-// Tensors whose conjugation or negation is still to be done: kernels do not know about it, the dispatcher does it first.
+// Tensors whose conjugation or negation is still to be done: kernels do not know about it, the
+// dispatcher does it first.
 constexpr c10::DispatchKeySet kLazyBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
 
 at::Tensor WrappedNumber(const Argument& argument) {
@@ -127,8 +128,7 @@ void Program::LowerKernel(const Node& node, Instruction& instruction) {
   for (int32_t i = 0; i < node.result_count(); ++i) {
     cuda |= node.result(i)->type().device.kind == DeviceKind::kCuda;
   }
-  instruction.keys =
-      c10::DispatchKeySet(cuda ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU);
+  instruction.keys = c10::DispatchKeySet(cuda ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU);
 
   const std::vector<ArgSpec>& specs = node.op().schema.args;
   instruction.arguments.resize(specs.size());
@@ -202,7 +202,8 @@ std::vector<at::Tensor> Program::Run(std::span<const at::Tensor> inputs) {
   try {
     for (; done < instructions_.size(); ++done) {
       Instruction& instruction = instructions_[done];
-      if (instruction.data || (changed && (instruction.symbolic || instruction.kind == Kind::kViews))) {
+      if (instruction.data ||
+          (changed && (instruction.symbolic || instruction.kind == Kind::kViews))) {
         Refresh(instruction);
       }
       Execute(instruction);
@@ -249,9 +250,15 @@ void Program::Refresh(Instruction& instruction) {
 
 void Program::Execute(Instruction& instruction) {
   switch (instruction.kind) {
-    case Kind::kKernel: RunKernel(instruction); break;
-    case Kind::kViews: RunViews(instruction); break;
-    case Kind::kReadInts: ReadInts(instruction); break;
+    case Kind::kKernel:
+      RunKernel(instruction);
+      break;
+    case Kind::kViews:
+      RunViews(instruction);
+      break;
+    case Kind::kReadInts:
+      ReadInts(instruction);
+      break;
   }
 }
 
@@ -279,7 +286,8 @@ void Program::RunKernel(Instruction& instruction) {
     }
     // Lists are shared between calls in `arguments`; the first element gets a fresh one.
     if (argument.isTensorList()) {
-      if (slot.element == 0 || argument.is(instruction.arguments[static_cast<size_t>(slot.argument)])) {
+      if (slot.element == 0 ||
+          argument.is(instruction.arguments[static_cast<size_t>(slot.argument)])) {
         argument = argument.toTensorList().copy();
       }
       argument.toTensorList().set(static_cast<size_t>(slot.element), tensor);

@@ -1,8 +1,9 @@
-// The fast executor. A graph is lowered once to a flat list of instructions: kernels resolved, plain arguments boxed, values
-// turned into numbered registers, each freed at its last use. Views are not dispatched at all: their sizes, strides and
-// offset are known from the graph, so a view is a few stores. Integers that depend on symbols are evaluated once when the
-// inputs' sizes change (or when the data symbol they mention is read), not at every use. Running a step touches no map and
-// no string.
+// The fast executor. A graph is lowered once to a flat list of instructions: kernels resolved,
+// plain arguments boxed, values turned into numbered registers, each freed at its last use. Views
+// are not dispatched at all: their sizes, strides and offset are known from the graph, so a view is
+// a few stores. Integers that depend on symbols are evaluated once when the inputs' sizes change
+// (or when the data symbol they mention is read), not at every use. Running a step touches no map
+// and no string.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -47,7 +48,7 @@ class Program {
     Register result;
     c10::DimVector sizes, strides;
     int64_t offset = 0;
-    const TensorType* type = nullptr;   // for refreshing
+    const TensorType* type = nullptr;  // for refreshing
     const Dim* offset_expression = nullptr;
   };
   enum class Kind : uint8_t { kKernel, kViews, kReadInts };

@@ -17,7 +17,8 @@ std::unique_ptr<Graph> Checked(const std::string& text) {
   return graph;
 }
 
-void ExpectBothGive(const Graph& graph, std::vector<at::Tensor> inputs, const at::Tensor& expected) {
+void ExpectBothGive(const Graph& graph, std::vector<at::Tensor> inputs,
+                    const at::Tensor& expected) {
   EXPECT_TRUE(Program(graph).Run(inputs)[0].equal(expected));
   EXPECT_TRUE(RunReference(graph, inputs)[0].equal(expected));
 }
@@ -104,12 +105,15 @@ TEST(Program, InputsThatDoNotFitAreRefusedByName) {
   %add = aten::add.Tensor(%sum, %y) : f32[s0]
   return result "y" %add
 })");
-  auto run = [&](std::vector<at::Tensor> inputs) { return [&, inputs] { Program(*graph).Run(inputs); }; };
+  auto run = [&](std::vector<at::Tensor> inputs) {
+    return [&, inputs] { Program(*graph).Run(inputs); };
+  };
   auto expect = [](const std::string& message, const std::string& part) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
   };
   expect(MessageOf(run({at::ones({4, 7}), at::ones({4})}), ErrorCode::kInputMismatch), "'tokens'");
-  expect(MessageOf(run({at::ones({4, 6}, at::kDouble), at::ones({4})}), ErrorCode::kInputMismatch), "f64");
+  expect(MessageOf(run({at::ones({4, 6}, at::kDouble), at::ones({4})}), ErrorCode::kInputMismatch),
+         "f64");
   expect(MessageOf(run({at::ones({4, 6}), at::ones({3})}), ErrorCode::kInputMismatch), "'labels'");
   expect(MessageOf(run({at::ones({9, 6}), at::ones({9})}), ErrorCode::kSizeOutOfRange), "[2, 8]");
   expect(MessageOf(run({at::ones({5, 6}), at::ones({5})}), ErrorCode::kGuardBroken), "s0 != 5");

@@ -36,7 +36,8 @@ class ReferenceRun {
     if (node.op().reads_data) return ReadInts(node);
     torch::jit::Stack stack;
     const std::vector<ArgSpec>& specs = node.op().schema.args;
-    for (size_t i = 0; i < specs.size(); ++i) stack.push_back(BoxArgument(node, specs[i], node.args()[i]));
+    for (size_t i = 0; i < specs.size(); ++i)
+      stack.push_back(BoxArgument(node, specs[i], node.args()[i]));
     try {
       HandleOf(node.op()).callBoxed(&stack);
     } catch (const c10::Error& error) {
@@ -110,8 +111,8 @@ class ReferenceRun {
 
   [[noreturn]] void Mismatch(const Node& node, const Value& value, const at::Tensor& tensor) {
     std::string got = tensor.defined() ? Print(TypeOf(tensor), graph_.shapes()) : "nothing";
-    Fail(ErrorCode::kResultMismatch, "%{} was computed as {}, but the graph says {}: {}", value.name(),
-         got, Print(value.type(), graph_.shapes()), Print(node));
+    Fail(ErrorCode::kResultMismatch, "%{} was computed as {}, but the graph says {}: {}",
+         value.name(), got, Print(value.type(), graph_.shapes()), Print(node));
   }
 
   const Graph& graph_;

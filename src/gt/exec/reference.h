@@ -1,5 +1,6 @@
-// The reference executor: one node at a time through libtorch's full dispatcher, every result compared with its type in the
-// graph. Slow and simple on purpose; what the fast executor does must give the same bits.
+// The reference executor: one node at a time through libtorch's full dispatcher, every result
+// compared with its type in the graph. Slow and simple on purpose; what the fast executor does must
+// give the same bits.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -36,7 +36,8 @@ int64_t FloorDivide(int64_t a, int64_t b) {
   return (a % b != 0 && ((a < 0) != (b < 0))) ? quotient - 1 : quotient;
 }
 
-// std::gcd negates, which INT64_MIN does not survive. The one divisor that does not fit is replaced by half of it.
+// std::gcd negates, which INT64_MIN does not survive. The one divisor that does not fit is replaced
+// by half of it.
 int64_t Gcd(int64_t a, int64_t b) {
   auto magnitude = [](int64_t x) {
     return x < 0 ? uint64_t{0} - static_cast<uint64_t>(x) : static_cast<uint64_t>(x);
@@ -74,8 +75,9 @@ int CompareMonomials(const std::vector<AtomPtr>& a, const std::vector<AtomPtr>& 
 
 constexpr int64_t kMinimum = std::numeric_limits<int64_t>::min();
 
-// Far above what a program needs (the splits of an exchange between a thousand ranks make a sum of a thousand terms), and
-// low enough that every operation stays within milliseconds and no recursion over an expression exhausts the stack.
+// Far above what a program needs (the splits of an exchange between a thousand ranks make a sum of
+// a thousand terms), and low enough that every operation stays within milliseconds and no recursion
+// over an expression exhausts the stack.
 constexpr size_t kMaxProductTerms = 4096;
 constexpr size_t kMaxDegree = 64;
 constexpr uint32_t kMaxWeight = 1 << 16;
@@ -142,9 +144,7 @@ struct DimBuilder {
   static std::span<const Term> TermsOf(const Dim& dim) {
     return dim.expr_ ? std::span<const Term>(dim.expr_->terms) : std::span<const Term>();
   }
-  static int64_t ConstantOf(const Dim& dim) {
-    return dim.expr_ ? dim.expr_->constant : dim.value_;
-  }
+  static int64_t ConstantOf(const Dim& dim) { return dim.expr_ ? dim.expr_->constant : dim.value_; }
 
   // a + scale * b, both sorted: one merge.
   static Dim AddScaled(const Dim& a, const Dim& b, int64_t scale) {
@@ -181,9 +181,8 @@ struct DimBuilder {
 
   // Sorts terms and merges equal monomials.
   static Dim Normalize(std::vector<Term> terms, int64_t constant) {
-    std::sort(terms.begin(), terms.end(), [](const Term& a, const Term& b) {
-      return CompareMonomials(a.atoms, b.atoms) < 0;
-    });
+    std::sort(terms.begin(), terms.end(),
+              [](const Term& a, const Term& b) { return CompareMonomials(a.atoms, b.atoms) < 0; });
     std::vector<Term> merged;
     for (Term& term : terms) {
       if (!merged.empty() && CompareMonomials(merged.back().atoms, term.atoms) == 0) {
@@ -225,8 +224,8 @@ struct DimBuilder {
     return Normalize(std::move(terms), CheckedMultiply(ConstantOf(a), ConstantOf(b)));
   }
 
-  // Divides every term that the single-term divisor divides exactly; returns quotient and what is left over. A divisor
-  // without atoms must be positive.
+  // Divides every term that the single-term divisor divides exactly; returns quotient and what is
+  // left over. A divisor without atoms must be positive.
   static std::pair<Dim, Dim> DivideTerms(const Dim& a, int64_t coefficient,
                                          const std::vector<AtomPtr>& atoms) {
     std::vector<Term> quotient, rest;
@@ -376,10 +375,14 @@ namespace {
 
 Dim ApplyAtom(Dim::AtomKind kind, const Dim& a, const Dim& b) {
   switch (kind) {
-    case Dim::AtomKind::kFloorDiv: return FloorDiv(a, b);
-    case Dim::AtomKind::kMin: return Min(a, b);
-    case Dim::AtomKind::kMax: return Max(a, b);
-    case Dim::AtomKind::kSymbol: break;
+    case Dim::AtomKind::kFloorDiv:
+      return FloorDiv(a, b);
+    case Dim::AtomKind::kMin:
+      return Min(a, b);
+    case Dim::AtomKind::kMax:
+      return Max(a, b);
+    case Dim::AtomKind::kSymbol:
+      break;
   }
   GT_CHECK(false, "a symbol is not an operation");
 }
@@ -435,8 +438,9 @@ std::pair<Dim, Dim> Dim::SplitBySign() const {
     }
   }
   int64_t constant = DimBuilder::ConstantOf(*this);
-  return {DimBuilder::FromTerms(std::move(positive), constant > 0 ? constant : 0),
-          DimBuilder::FromTerms(std::move(negative), constant < 0 ? CheckedMultiply(constant, -1) : 0)};
+  return {
+      DimBuilder::FromTerms(std::move(positive), constant > 0 ? constant : 0),
+      DimBuilder::FromTerms(std::move(negative), constant < 0 ? CheckedMultiply(constant, -1) : 0)};
 }
 
 int64_t Dim::CoefficientGcd() const {
@@ -473,22 +477,24 @@ Dim FloorDiv(const Dim& a, const Dim& b) {
   if (a.is_const() && b.is_const()) return FloorDivide(*a.as_const(), *b.as_const());
   if (b.Is(0)) FloorDivide(0, 0);
   if (a.Is(0)) return 0;
-  if (a == b) return 1;  // a size expression that divides is never zero: dividing by it would fail otherwise
+  if (a == b)
+    return 1;  // a size expression that divides is never zero: dividing by it would fail otherwise
   auto divisor = DimBuilder::TermsOf(b);
   Dim numerator = a, whole = 0;
   if (b.is_const()) {
     int64_t by = *b.as_const();
     if (by < 0) return FloorDiv(-a, -b);  // what follows needs a remainder that is not negative
     std::tie(whole, numerator) = DimBuilder::DivideTerms(a, by, {});
-    // A remainder known to lie in [0, by) adds nothing; what is left may still share a factor with the divisor.
+    // A remainder known to lie in [0, by) adds nothing; what is left may still share a factor with
+    // the divisor.
     if (numerator.is_const()) return whole + FloorDiv(numerator, b);
     int64_t gcd = Gcd(numerator.CoefficientGcd(), by);
     if (gcd > 1) {
       // floor((g*x + c) / (g*m)) = floor((x + floor(c/g)) / m)
       auto [reduced, rest] = DimBuilder::DivideTerms(numerator, gcd, {});
       if (by / gcd == 1) return whole + reduced;
-      return whole + DimBuilder::FromAtom(
-                         MakeAtom(Dim::AtomKind::kFloorDiv, 0, reduced, Dim(by / gcd)));
+      return whole +
+             DimBuilder::FromAtom(MakeAtom(Dim::AtomKind::kFloorDiv, 0, reduced, Dim(by / gcd)));
     }
   } else if (divisor.size() == 1 && b.ConstantTerm() == 0) {
     std::tie(whole, numerator) =
@@ -507,10 +513,8 @@ Dim FloorDiv(const Dim& a, const Dim& b) {
     // x * (sum) / (sum): try to divide through by the first term of the divisor.
     auto terms = DimBuilder::TermsOf(a);
     if (!terms.empty()) {
-      auto [guess, rest] =
-          DimBuilder::DivideTerms(a, divisor[0].coefficient, divisor[0].atoms);
-      const bool small =
-          DimBuilder::TermsOf(guess).size() * divisor.size() <= kMaxProductTerms;
+      auto [guess, rest] = DimBuilder::DivideTerms(a, divisor[0].coefficient, divisor[0].atoms);
+      const bool small = DimBuilder::TermsOf(guess).size() * divisor.size() <= kMaxProductTerms;
       if (small && !guess.Is(0) && guess * b == a) return guess;
     }
   }
@@ -553,7 +557,9 @@ std::string Dim::ToString(const SymbolNamer& name) const {
       if (!first) text += " * ";
       first = false;
       switch (atom->kind) {
-        case AtomKind::kSymbol: text += name(atom->symbol); break;
+        case AtomKind::kSymbol:
+          text += name(atom->symbol);
+          break;
         case AtomKind::kFloorDiv:
           text += fmt::format("floordiv({}, {})", atom->a.ToString(name), atom->b.ToString(name));
           break;

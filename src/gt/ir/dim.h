@@ -1,11 +1,13 @@
-// Dim: an integer expression over symbols, kept in canonical form, so that two Dims are equal exactly when they print the
-// same. Sizes, strides, offsets and integer arguments of operators are Dims; a graph therefore has no size-plumbing nodes.
+// Dim: an integer expression over symbols, kept in canonical form, so that two Dims are equal
+// exactly when they print the same. Sizes, strides, offsets and integer arguments of operators are
+// Dims; a graph therefore has no size-plumbing nodes.
 //
-// Canonical form: constant + sum of coefficient * product of atoms, atoms and terms in one fixed order, no zero
-// coefficients. An atom is a symbol or one of floordiv, min, max of Dims that could not be simplified further. A constant
-// needs no allocation; everything else is an immutable shared expression, cheap to copy and safe to share across threads.
-// Division is floor division and every operation checks for overflow: sizes of a 405B model times a batch come close
-// enough to 2^63 that a silent wrap must not be possible. Expressions are also limited in size (kExpressionTooLarge):
+// Canonical form: constant + sum of coefficient * product of atoms, atoms and terms in one fixed
+// order, no zero coefficients. An atom is a symbol or one of floordiv, min, max of Dims that could
+// not be simplified further. A constant needs no allocation; everything else is an immutable shared
+// expression, cheap to copy and safe to share across threads. Division is floor division and every
+// operation checks for overflow: sizes of a 405B model times a batch come close enough to 2^63 that
+// a silent wrap must not be possible. Expressions are also limited in size (kExpressionTooLarge):
 // multiplying sums, or substituting facts into each other, could otherwise grow one without bound.
 #pragma once
 
@@ -67,16 +69,17 @@ class Dim {
   // The number this is when symbol i has values[i]. Throws on division by zero and on overflow.
   int64_t Evaluate(SymbolValues values) const;
 
-  // Splits a sum into what stands left and right of an equality so that both sides print without minus signs:
-  // s0 - 4 gives (s0, 4).
+  // Splits a sum into what stands left and right of an equality so that both sides print without
+  // minus signs: s0 - 4 gives (s0, 4).
   std::pair<Dim, Dim> SplitBySign() const;
-  // Greatest common divisor of the coefficients of all non-constant terms (0 for a constant), and the constant term.
+  // Greatest common divisor of the coefficients of all non-constant terms (0 for a constant), and
+  // the constant term.
   int64_t CoefficientGcd() const;
   int64_t ConstantTerm() const;
   // True if the first non-constant coefficient is negative: used to give `d == 0` one spelling.
   bool LeadsNegative() const;
-  // If the expression is `c * s + rest` with c = 1 or -1, where s is this symbol and appears nowhere else: the Dim that s
-  // equals when the expression is zero.
+  // If the expression is `c * s + rest` with c = 1 or -1, where s is this symbol and appears
+  // nowhere else: the Dim that s equals when the expression is zero.
   std::optional<Dim> SolveFor(SymbolId id) const;
 
   std::string ToString(const SymbolNamer& name) const;

@@ -59,7 +59,8 @@ Value* Graph::AddInput(InputRole role, std::string name, TensorType type, std::s
   input->value.type_ = std::move(type);
   input->value.index_ = static_cast<int32_t>(inputs_.size());
   if (value_name.empty()) {
-    // "layers.0.attention.wq.weight" reads better than "input_3", and stays the same when inputs come and go.
+    // "layers.0.attention.wq.weight" reads better than "input_3", and stays the same when inputs
+    // come and go.
     std::string base = input->name;
     for (char& c : base) {
       if (!isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '.') c = '_';
@@ -117,10 +118,12 @@ Value* Graph::FindValue(std::string_view name) const {
 
 namespace {
 
-// "aten::_scaled_dot_product_flash_attention_for_cpu.default" names its results "_scaled_dot_product_...".
+// "aten::_scaled_dot_product_flash_attention_for_cpu.default" names its results
+// "_scaled_dot_product_...".
 std::string_view BaseName(const Operator& op) {
   std::string_view name = op.name.str();
-  if (size_t colons = name.find("::"); colons != std::string_view::npos) name.remove_prefix(colons + 2);
+  if (size_t colons = name.find("::"); colons != std::string_view::npos)
+    name.remove_prefix(colons + 2);
   return name.substr(0, name.find('.'));
 }
 
@@ -260,7 +263,8 @@ std::unique_ptr<Graph> Graph::Clone() const {
 
 namespace {
 
-// Order matters; good mixing matters more than speed, but a node must hash in well under a microsecond.
+// Order matters; good mixing matters more than speed, but a node must hash in well under a
+// microsecond.
 class Hasher {
  public:
   void Add(uint64_t value) {

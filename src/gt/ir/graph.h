@@ -1,13 +1,16 @@
-// The graph: an ordered list of nodes in SSA form. No node mutates anything; what the program mutated (a buffer) is a
-// new value returned under the buffer's name. The order of nodes is the order of execution.
+// The graph: an ordered list of nodes in SSA form. No node mutates anything; what the program
+// mutated (a buffer) is a new value returned under the buffer's name. The order of nodes is the
+// order of execution.
 //
 // Invariants, kept by this class or checked by the verifier (ir/verifier.h):
 //   - every operand is defined before its use, by an input or an earlier node, of this graph;
 //   - each value knows all its uses: nodes and graph outputs;
-//   - value names are unique in the graph and never change, so that dumps of successive passes can be compared;
+//   - value names are unique in the graph and never change, so that dumps of successive passes can
+//     be compared;
 //   - result types follow from the operands by the operator's rule;
 //   - a data symbol is bound by exactly one node, before its first use.
-// Insertion, removal and replacing an operand are O(1): no pass needs to scan the graph to change it.
+// Insertion, removal and replacing an operand are O(1): no pass needs to scan the graph to change
+// it.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +36,8 @@ class Value;
 enum class InputRole : uint8_t { kParameter, kBuffer, kInput, kConstant };
 enum class OutputRole : uint8_t { kLoss, kGradient, kBufferUpdate, kSaved, kResult };
 
-// One place where a value is used. Lives inside its user (a node's operand list or a graph output) and is linked into the
-// value's list of uses.
+// One place where a value is used. Lives inside its user (a node's operand list or a graph output)
+// and is linked into the value's list of uses.
 class Use {
  public:
   Use() = default;
@@ -43,7 +46,7 @@ class Use {
   Use& operator=(const Use&) = delete;
 
   Value* value() const { return value_; }
-  Node* node() const { return node_; }  // null: a graph output
+  Node* node() const { return node_; }      // null: a graph output
   int32_t index() const { return index_; }  // operand position, or output position
   Use* next() const { return next_; }
   void Set(Value* value);
@@ -74,8 +77,12 @@ class Value {
    public:
     explicit UseIterator(Use* use) : use_(use) {}
     Use& operator*() const { return *use_; }
-    UseIterator& operator++() { use_ = use_->next(); return *this; }
+    UseIterator& operator++() {
+      use_ = use_->next();
+      return *this;
+    }
     bool operator!=(const UseIterator& other) const { return use_ != other.use_; }
+
    private:
     Use* use_;
   };
@@ -186,7 +193,8 @@ class Graph {
   // Values without uses may leave the list of inputs; positions of the others move up.
   void RemoveInput(int32_t index);
 
-  // Everything needed to make a node. `operands` are what OperandRef and OperandList in `args` count.
+  // Everything needed to make a node. `operands` are what OperandRef and OperandList in `args`
+  // count.
   struct NodeSpec {
     const Operator* op = nullptr;
     std::vector<Value*> operands;
@@ -194,10 +202,11 @@ class Graph {
     Meta meta;
     std::string name;  // of the first result; empty: made from the operator
   };
-  // Infers the result types by the operator's rule (recording guards) and inserts before `before` (null: at the end).
-  // Data symbols are created when the operator binds them.
+  // Infers the result types by the operator's rule (recording guards) and inserts before `before`
+  // (null: at the end). Data symbols are created when the operator binds them.
   Node* Insert(NodeSpec spec, Node* before = nullptr);
-  // As Insert, with types known to be right (parser, copies of nodes of another graph): the verifier will check them.
+  // As Insert, with types known to be right (parser, copies of nodes of another graph): the
+  // verifier will check them.
   struct Typed {
     std::vector<TensorType> results;
     std::vector<Dim> view_offsets;
@@ -206,7 +215,7 @@ class Graph {
   };
   Node* InsertTyped(NodeSpec spec, Typed typed, Node* before = nullptr);
 
-  void Erase(Node* node);  // its results must have no uses
+  void Erase(Node* node);                     // its results must have no uses
   void MoveBefore(Node* node, Node* before);  // null: to the end
 
   Node* first() const { return first_; }
@@ -231,6 +240,7 @@ class Graph {
     }
     bool operator==(const NodeIterator& other) const { return node_ == other.node_; }
     bool operator!=(const NodeIterator& other) const { return node_ != other.node_; }
+
    private:
     Node* node_;
     Node* next_;
@@ -243,8 +253,8 @@ class Graph {
   NodeRange nodes() const { return {first_}; }
 
   std::unique_ptr<Graph> Clone() const;
-  // Changes whenever anything a pass could change changes: structure, types, arguments, metadata, roles, guards.
-  // Independent of value names.
+  // Changes whenever anything a pass could change changes: structure, types, arguments, metadata,
+  // roles, guards. Independent of value names.
   uint64_t Hash() const;
 
   Value* FindValue(std::string_view name) const;
@@ -269,7 +279,8 @@ class Graph {
   std::unordered_map<std::string, int64_t> next_suffix_;
 };
 
-// The graphs held by a node's arguments (FlexAttention's score and mask functions). Every walker of a graph visits them.
+// The graphs held by a node's arguments (FlexAttention's score and mask functions). Every walker of
+// a graph visits them.
 template <typename Visit>
 void ForEachNestedGraph(const Node& node, Visit&& visit) {
   for (const Argument& arg : node.args()) {
@@ -277,7 +288,8 @@ void ForEachNestedGraph(const Node& node, Visit&& visit) {
   }
 }
 
-// Runs the node's rule again and returns what its result types should be. Questions go to the graph's ShapeEnv.
+// Runs the node's rule again and returns what its result types should be. Questions go to the
+// graph's ShapeEnv.
 std::vector<TensorType> InferTypes(const Node& node);
 
 std::string_view Spelling(InputRole role);

@@ -14,7 +14,8 @@ struct Spellings<Phase> {
 };
 template <>
 struct Spellings<EpRole> {
-  static constexpr std::array<std::string_view, 4> kAll = {"none", "compute", "dispatch", "combine"};
+  static constexpr std::array<std::string_view, 4> kAll = {"none", "compute", "dispatch",
+                                                           "combine"};
 };
 template <>
 struct Spellings<TokenExchange> {

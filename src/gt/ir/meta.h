@@ -1,5 +1,6 @@
-// What a node knows about where it came from. Typed, so that a pass cannot misspell a key, and small, because every node
-// carries one. Passes copy the Meta of the node they replace; nothing here affects what a node computes.
+// What a node knows about where it came from. Typed, so that a pass cannot misspell a key, and
+// small, because every node carries one. Passes copy the Meta of the node they replace; nothing
+// here affects what a node computes.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,8 @@ struct ChunkMeta {
 struct Meta {
   Name module;  // FQN of the innermost module; empty for the root
   Name source;  // "llama3.cc:120"
-  // Autograd's sequence number: a backward node carries that of the forward operation it differentiates. -1: none.
+  // Autograd's sequence number: a backward node carries that of the forward operation it
+  // differentiates. -1: none.
   int64_t sequence = -1;
   Phase phase = Phase::kForward;
   EpRole ep_role = EpRole::kNone;

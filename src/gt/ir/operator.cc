@@ -8,8 +8,8 @@
 namespace gt {
 namespace {
 
-// A recursive-descent parser for the small language of libtorch's operator schemas. Schemas are written by us in ops/, so a
-// mistake here is a bug of ours and reported as one.
+// A recursive-descent parser for the small language of libtorch's operator schemas. Schemas are
+// written by us in ops/, so a mistake here is a bug of ours and reported as one.
 class SchemaParser {
  public:
   explicit SchemaParser(std::string_view text) : text_(text) {}
@@ -165,7 +165,8 @@ class SchemaParser {
   double Number() {
     SkipSpace();
     double value = 0;
-    auto [end, error] = std::from_chars(text_.data() + position_, text_.data() + text_.size(), value);
+    auto [end, error] =
+        std::from_chars(text_.data() + position_, text_.data() + text_.size(), value);
     Require(error == std::errc(), "a number");
     position_ = static_cast<size_t>(end - text_.data());
     return value;
@@ -173,12 +174,18 @@ class SchemaParser {
 
   ArgKind KindOf(std::string_view type) {
     static constexpr std::pair<std::string_view, ArgKind> kKinds[] = {
-        {"Tensor", ArgKind::kTensor},         {"int", ArgKind::kInt},
-        {"SymInt", ArgKind::kInt},            {"float", ArgKind::kFloat},
-        {"bool", ArgKind::kBool},             {"str", ArgKind::kString},
-        {"Scalar", ArgKind::kScalar},         {"ScalarType", ArgKind::kDType},
-        {"Device", ArgKind::kDevice},         {"Layout", ArgKind::kLayout},
-        {"MemoryFormat", ArgKind::kMemoryFormat}, {"Generator", ArgKind::kGenerator},
+        {"Tensor", ArgKind::kTensor},
+        {"int", ArgKind::kInt},
+        {"SymInt", ArgKind::kInt},
+        {"float", ArgKind::kFloat},
+        {"bool", ArgKind::kBool},
+        {"str", ArgKind::kString},
+        {"Scalar", ArgKind::kScalar},
+        {"ScalarType", ArgKind::kDType},
+        {"Device", ArgKind::kDevice},
+        {"Layout", ArgKind::kLayout},
+        {"MemoryFormat", ArgKind::kMemoryFormat},
+        {"Generator", ArgKind::kGenerator},
         {"Graph", ArgKind::kGraph},
     };
     for (const auto& [name, kind] : kKinds) {
@@ -190,11 +197,17 @@ class SchemaParser {
 
   ArgKind ListOf(ArgKind kind) {
     switch (kind) {
-      case ArgKind::kTensor: return ArgKind::kTensorList;
-      case ArgKind::kInt: return ArgKind::kIntList;
-      case ArgKind::kFloat: return ArgKind::kFloatList;
-      case ArgKind::kBool: return ArgKind::kBoolList;
-      default: Require(false, "a type that has lists"); return kind;
+      case ArgKind::kTensor:
+        return ArgKind::kTensorList;
+      case ArgKind::kInt:
+        return ArgKind::kIntList;
+      case ArgKind::kFloat:
+        return ArgKind::kFloatList;
+      case ArgKind::kBool:
+        return ArgKind::kBoolList;
+      default:
+        Require(false, "a type that has lists");
+        return kind;
     }
   }
 
@@ -220,7 +233,8 @@ void RuleContext::Reject(const std::string& why) const {
 namespace {
 
 [[noreturn]] void WrongKind(const RuleContext& context, int i, std::string_view expected) {
-  context.Reject(fmt::format("argument '{}' must be {}", context.op().schema.args[i].name, expected));
+  context.Reject(
+      fmt::format("argument '{}' must be {}", context.op().schema.args[i].name, expected));
 }
 
 template <typename T>
@@ -242,7 +256,9 @@ const TensorType& RuleContext::Tensor(int i) const {
   return *operands_[Get<OperandRef>(*this, i, "a tensor").index];
 }
 
-const TensorType* RuleContext::OptionalTensor(int i) const { return IsNone(i) ? nullptr : &Tensor(i); }
+const TensorType* RuleContext::OptionalTensor(int i) const {
+  return IsNone(i) ? nullptr : &Tensor(i);
+}
 
 std::vector<const TensorType*> RuleContext::Tensors(int i) const {
   std::vector<const TensorType*> types;
@@ -299,7 +315,9 @@ std::optional<MemoryFormat> RuleContext::OptionalMemoryFormat(int i) const {
                    : std::optional<MemoryFormat>(Get<MemoryFormat>(*this, i, "a memory format"));
 }
 
-const std::string& RuleContext::String(int i) const { return Get<std::string>(*this, i, "a string"); }
+const std::string& RuleContext::String(int i) const {
+  return Get<std::string>(*this, i, "a string");
+}
 
 const std::vector<bool>& RuleContext::Bools(int i) const {
   return Get<std::vector<bool>>(*this, i, "a list of booleans");

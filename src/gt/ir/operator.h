@@ -1,6 +1,6 @@
-// What the graph knows about an operator: its schema, how result types follow from arguments, what it costs, and the facts
-// that passes rely on (aliasing, randomness, communication). One Operator object exists per operator and overload; nodes
-// point to it. The entries themselves are in ops/.
+// What the graph knows about an operator: its schema, how result types follow from arguments, what
+// it costs, and the facts that passes rely on (aliasing, randomness, communication). One Operator
+// object exists per operator and overload; nodes point to it. The entries themselves are in ops/.
 #pragma once
 
 #include <cstdint>
@@ -38,13 +38,12 @@ struct OperandList {
 };
 using GraphRef = std::shared_ptr<const Graph>;
 
-// One argument of a node. Arguments stand in schema order, one for each, defaults filled in. Integers and symbolic integers
-// are both Dims. A number may stand where the schema says Tensor: libtorch's "wrapped number", which takes part in type
-// promotion as a Python scalar does.
-using Argument =
-    std::variant<std::monostate, OperandRef, OperandList, Dim, Shape, double, bool, std::string,
-                 DType, Device, Layout, MemoryFormat, std::vector<double>, std::vector<bool>,
-                 GraphRef>;
+// One argument of a node. Arguments stand in schema order, one for each, defaults filled in.
+// Integers and symbolic integers are both Dims. A number may stand where the schema says Tensor:
+// libtorch's "wrapped number", which takes part in type promotion as a Python scalar does.
+using Argument = std::variant<std::monostate, OperandRef, OperandList, Dim, Shape, double, bool,
+                              std::string, DType, Device, Layout, MemoryFormat, std::vector<double>,
+                              std::vector<bool>, GraphRef>;
 
 enum class ArgKind : uint8_t {
   kTensor,
@@ -76,8 +75,9 @@ struct ArgSpec {
   bool written = false;            // "!" in Tensor(a!)
   std::optional<Argument> default_value;
 
-  // libtorch passes an undefined tensor where the schema says Tensor (the bias that an attention backward does not have). The
-  // first argument is always there; operators that need the others reject a missing one in their rule.
+  // libtorch passes an undefined tensor where the schema says Tensor (the bias that an attention
+  // backward does not have). The first argument is always there; operators that need the others
+  // reject a missing one in their rule.
   bool may_be_undefined = false;
 
   bool AllowsNone() const {
@@ -88,10 +88,11 @@ struct ArgSpec {
 
 struct ResultSpec {
   bool list = false;  // Tensor[]: the number of results follows from the arguments
-  // An int, SymInt or Scalar: known from the arguments (CUDA attention returns its sequence lengths) or bound as a symbol
-  // (an element read from a tensor), so it is not a value of the graph; capturing hands the Dim straight on to the program.
+  // An int, SymInt or Scalar: known from the arguments (CUDA attention returns its sequence
+  // lengths) or bound as a symbol (an element read from a tensor), so it is not a value of the
+  // graph; capturing hands the Dim straight on to the program.
   bool integer = false;
-  char alias = 0;     // same letter as the argument it is a view of
+  char alias = 0;  // same letter as the argument it is a view of
 };
 
 struct Schema {
@@ -102,8 +103,8 @@ struct Schema {
   int Find(std::string_view arg_name) const;  // position or -1
 };
 
-// Parses libtorch's schema syntax: "aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)". `Graph` is an
-// argument type of our own (FlexAttention's score and mask functions).
+// Parses libtorch's schema syntax: "aten::transpose.int(Tensor(a) self, int dim0, int dim1) ->
+// Tensor(a)". `Graph` is an argument type of our own (FlexAttention's score and mask functions).
 Schema ParseSchema(std::string_view text);
 
 // What a shape rule sees of a node, and where it puts its answer.
@@ -116,12 +117,13 @@ class RuleContext {
   const Operator& op() const { return op_; }
   ShapeEnv& env() { return env_; }
 
-  // Arguments by schema position. Asking for the wrong kind is a malformed graph and an error that names the argument.
+  // Arguments by schema position. Asking for the wrong kind is a malformed graph and an error that
+  // names the argument.
   bool IsNone(int i) const { return std::holds_alternative<std::monostate>(args_[i]); }
   bool IsNumber(int i) const;  // a number where the schema says Tensor or Scalar
   const TensorType& Tensor(int i) const;
-  const TensorType* OptionalTensor(int i) const;            // null when missing
-  std::vector<const TensorType*> Tensors(int i) const;      // null for missing elements
+  const TensorType* OptionalTensor(int i) const;        // null when missing
+  std::vector<const TensorType*> Tensors(int i) const;  // null for missing elements
   const Dim& Int(int i) const;
   std::optional<Dim> OptionalInt(int i) const;
   int64_t ConstInt(int i) const;  // an integer that must be a plain number (dimension indices)
@@ -137,14 +139,18 @@ class RuleContext {
   const std::vector<bool>& Bools(int i) const;
   const Argument& arg(int i) const { return args_[i]; }
 
-  void Return(TensorType type) { results_.push_back(std::move(type)); offsets_.emplace_back(0); }
-  // For views: where the result begins in its base, in elements counted from the base's own beginning.
+  void Return(TensorType type) {
+    results_.push_back(std::move(type));
+    offsets_.emplace_back(0);
+  }
+  // For views: where the result begins in its base, in elements counted from the base's own
+  // beginning.
   void ReturnView(TensorType type, Dim offset) {
     results_.push_back(std::move(type));
     offsets_.push_back(std::move(offset));
   }
-  // For a tensor result that libtorch leaves undefined under these arguments. It keeps its position, so that results and
-  // schema can be matched one by one.
+  // For a tensor result that libtorch leaves undefined under these arguments. It keeps its
+  // position, so that results and schema can be matched one by one.
   void ReturnUndefined() {
     TensorType undefined;
     undefined.dtype = DType::kUndefined;
@@ -152,7 +158,8 @@ class RuleContext {
   }
   // For results that are integers; in the order of the schema's integer results.
   void ReturnInt(Dim value) { integers_.push_back(std::move(value)); }
-  // The operator binds this many fresh data symbols (it reads integers out of a tensor); ranges start at 0.
+  // The operator binds this many fresh data symbols (it reads integers out of a tensor); ranges
+  // start at 0.
   void BindSymbols(int count) { bound_symbols_ = count; }
 
   // Fails with a message that names the operator: rules describe what is wrong with the arguments.
@@ -176,7 +183,8 @@ class RuleContext {
 
 using ShapeRule = void (*)(RuleContext&);
 
-// What a node costs, as expressions over the graph's symbols: floating-point operations (a multiply-add is two).
+// What a node costs, as expressions over the graph's symbols: floating-point operations (a
+// multiply-add is two).
 struct CostContext {
   std::span<const Argument> args;
   std::span<const TensorType* const> operands;
@@ -185,7 +193,15 @@ struct CostContext {
 };
 using FlopsRule = Dim (*)(const CostContext&);
 
-enum class Collective : uint8_t { kNone, kAllGather, kReduceScatter, kAllReduce, kAllToAll, kBroadcast, kWait };
+enum class Collective : uint8_t {
+  kNone,
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+  kAllToAll,
+  kBroadcast,
+  kWait
+};
 
 struct Operator {
   Name name;  // "aten::transpose.int": namespace, operator and overload

@@ -9,7 +9,8 @@ namespace {
 
 constexpr int64_t kNoLow = std::numeric_limits<int64_t>::min();
 
-// Interval arithmetic where the extreme values stand for "no bound"; an overflow widens to no bound.
+// Interval arithmetic where the extreme values stand for "no bound"; an overflow widens to no
+// bound.
 int64_t SaturatedAdd(int64_t a, int64_t b) {
   if (a == kNoLow || b == kNoLow) return kNoLow;
   if (a == kUnbounded || b == kUnbounded) return kUnbounded;
@@ -110,8 +111,9 @@ void ShapeEnv::AddFact(const Dim& a, const Dim& b) {
   (a - b).ForEachSymbol([&](SymbolId id) {
     if (symbols_[id].kind == Symbol::Kind::kData) facts_about_[id].push_back(index);
   });
-  // Solve for the youngest symbol: older ones are what the program speaks about. A fact about input symbols alone is not
-  // solved (their identity matters to passes); it still decides comparisons through the solved data symbols.
+  // Solve for the youngest symbol: older ones are what the program speaks about. A fact about input
+  // symbols alone is not solved (their identity matters to passes); it still decides comparisons
+  // through the solved data symbols.
   Dim difference = ApplyFacts(a - b);
   std::vector<SymbolId> ids;
   difference.ForEachSymbol([&](SymbolId id) { ids.push_back(id); });
@@ -122,8 +124,8 @@ void ShapeEnv::AddFact(const Dim& a, const Dim& b) {
       solved_[id] = *value;
       for (auto& [other, expression] : solved_) {
         if (expression.Contains(id)) {
-          expression = expression.Substitute(
-              [&](SymbolId s) { return s == id ? *value : Dim::Symbol(s); });
+          expression =
+              expression.Substitute([&](SymbolId s) { return s == id ? *value : Dim::Symbol(s); });
         }
       }
       return;
@@ -151,8 +153,9 @@ Dim ShapeEnv::ApplyFacts(const Dim& dim) const {
   });
 }
 
-// What bounds say about the expression itself, and about the expression plus or minus a fact (which adds zero): the splits u0
-// and u1 of s0 rows leave s0 - u0 undecided by itself, but it is u1, which is not negative.
+// What bounds say about the expression itself, and about the expression plus or minus a fact (which
+// adds zero): the splits u0 and u1 of s0 rows leave s0 - u0 undecided by itself, but it is u1,
+// which is not negative.
 std::optional<bool> ShapeEnv::Decide(const Predicate& predicate) const {
   if (std::optional<bool> known = DecideByBounds(predicate)) return known;
   if (facts_about_.empty()) return std::nullopt;
@@ -201,8 +204,10 @@ bool ShapeEnv::Answer(Predicate predicate) {
   if (std::optional<bool> known = Decide(predicate)) return *known;
   if (HasDataSymbol(predicate.expression)) {
     Fail(ErrorCode::kDataDependentBranch,
-         "{} in module '{}' asks whether {}, which depends on data read during the step; a branch on it would fix one "
-         "batch's answer into the graph. Declare what is known about these sizes where they are read, or compute the "
+         "{} in module '{}' asks whether {}, which depends on data read during the step; a branch "
+         "on it would fix one "
+         "batch's answer into the graph. Declare what is known about these sizes where they are "
+         "read, or compute the "
          "choice with tensor operations",
          op_.empty() ? "the program" : op_.str(), module_.str(), predicate.ToString(Namer()));
   }
@@ -220,7 +225,8 @@ bool ShapeEnv::Answer(Predicate predicate) {
   }
   if (mode_ == Mode::kCheck) {
     Fail(ErrorCode::kMissingGuard,
-         "{} in module '{}' relies on {}, but the graph has no such guard: a run with other sizes could take it the "
+         "{} in module '{}' relies on {}, but the graph has no such guard: a run with other sizes "
+         "could take it the "
          "other way unnoticed",
          op_.empty() ? "a size" : op_.str(), module_.str(), predicate.ToString(Namer()));
   }
@@ -261,10 +267,12 @@ Interval ShapeEnv::Bounds(const Dim& dim) const {
       },
       [](Dim::AtomKind kind, Interval a, Interval b) {
         switch (kind) {
-          case Dim::AtomKind::kFloorDiv: return FloorDivide(a, b);
+          case Dim::AtomKind::kFloorDiv:
+            return FloorDivide(a, b);
           case Dim::AtomKind::kMin:
             return Interval{std::min(a.low, b.low), std::min(a.high, b.high)};
-          default: return Interval{std::max(a.low, b.low), std::max(a.high, b.high)};
+          default:
+            return Interval{std::max(a.low, b.low), std::max(a.high, b.high)};
         }
       },
       [](Interval a, Interval b) {

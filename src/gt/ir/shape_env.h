@@ -1,10 +1,12 @@
-// ShapeEnv: what is known about the symbols of a graph, and the one place where questions about sizes are answered.
+// ShapeEnv: what is known about the symbols of a graph, and the one place where questions about
+// sizes are answered.
 //
-// A symbol is bound by an input dimension (it has a hint, the size seen when the step was captured) or by a node that reads
-// data (token counts of an expert exchange). A question such as "is this size 1?" is answered
+// A symbol is bound by an input dimension (it has a hint, the size seen when the step was captured)
+// or by a node that reads data (token counts of an expert exchange). A question such as "is this
+// size 1?" is answered
 //   1. from what always holds: canonical form, ranges, declared facts;
-//   2. else, if only input symbols are involved, from their hints, and the answer is recorded as a guard that every later
-//      run must satisfy;
+//   2. else, if only input symbols are involved, from their hints, and the answer is recorded as a
+//      guard that every later run must satisfy;
 //   3. else it is an error: a branch on data would bake one batch's routing into the graph.
 // Nothing else ever reads a hint.
 #pragma once
@@ -40,8 +42,9 @@ struct Interval {
   int64_t high;  // kUnbounded: no bound
 };
 
-// A statement about an integer expression: `expression == 0` or `expression < 0`, or its negation. Every comparison of two
-// Dims has exactly one such spelling, so that equal questions are recognized as equal.
+// A statement about an integer expression: `expression == 0` or `expression < 0`, or its negation.
+// Every comparison of two Dims has exactly one such spelling, so that equal questions are
+// recognized as equal.
 struct Predicate {
   enum class Kind : uint8_t { kZero, kNegative };
   Kind kind;
@@ -78,22 +81,24 @@ class ShapeEnv {
   std::string NameOf(SymbolId id) const { return symbols_[id].name; }
   std::string Print(const Dim& dim) const;
 
-  // Declares that a == b always holds (the splits of an exchange sum to its rows). Used by every later comparison.
+  // Declares that a == b always holds (the splits of an exchange sum to its rows). Used by every
+  // later comparison.
   void AddFact(const Dim& a, const Dim& b);
   const std::vector<std::pair<Dim, Dim>>& facts() const { return facts_; }
 
   void AddGuard(Guard guard);
   const std::vector<Guard>& guards() const { return guards_; }
 
-  // Questions. `Known*` answer only what always holds and leave no trace; the others follow the three steps above.
+  // Questions. `Known*` answer only what always holds and leave no trace; the others follow the
+  // three steps above.
   std::optional<bool> KnownEqual(const Dim& a, const Dim& b) const;
   std::optional<bool> KnownLess(const Dim& a, const Dim& b) const;
   bool Equal(const Dim& a, const Dim& b);
   bool Less(const Dim& a, const Dim& b);
   bool LessOrEqual(const Dim& a, const Dim& b) { return !Less(b, a); }
   bool IsZero(const Dim& a) { return Equal(a, 0); }
-  // For shape rules: a size bound by data counts as neither 0 nor 1 (broadcasting and contiguity then have one answer for
-  // every batch; kernels handle the real value when it comes).
+  // For shape rules: a size bound by data counts as neither 0 nor 1 (broadcasting and contiguity
+  // then have one answer for every batch; kernels handle the real value when it comes).
   bool IsOne(const Dim& size);
   bool IsEmptySize(const Dim& size);
   // As Equal, but a comparison that only data could decide is false instead of an error.
@@ -102,10 +107,12 @@ class ShapeEnv {
   Interval Bounds(const Dim& dim) const;
   int64_t Hint(const Dim& dim) const;
   bool HasDataSymbol(const Dim& dim) const;
-  // The value of a dim that must be one number: a constant, or one pinned by a range of a single value.
+  // The value of a dim that must be one number: a constant, or one pinned by a range of a single
+  // value.
   std::optional<int64_t> KnownValue(const Dim& dim) const;
 
-  // First guard that the values break, or nothing. values[i] belongs to symbol i. Guards never mention data symbols.
+  // First guard that the values break, or nothing. values[i] belongs to symbol i. Guards never
+  // mention data symbols.
   const Guard* FirstBroken(SymbolValues values) const;
 
   void set_mode(Mode mode) { mode_ = mode; }
@@ -131,7 +138,8 @@ class ShapeEnv {
   uint32_t next_input_ = 0, next_data_ = 0;
   std::vector<std::pair<Dim, Dim>> facts_;
   std::unordered_map<SymbolId, Dim> solved_;  // symbol -> what it equals, from the facts
-  std::unordered_map<SymbolId, std::vector<uint32_t>> facts_about_;  // data symbol -> facts that mention it
+  std::unordered_map<SymbolId, std::vector<uint32_t>>
+      facts_about_;  // data symbol -> facts that mention it
   std::vector<Guard> guards_;
   std::unordered_map<uint64_t, std::vector<uint32_t>> guard_index_;
   Mode mode_ = Mode::kRecord;

@@ -5,8 +5,8 @@
 //   graph @step(%w: param "w" f32[2, 8], %x: input "x" f32[s0, 8]) {
 //     symbols { s0: input, hint 4, range [2, 64] }
 //     guards { s0 != 3 by "layers.0" "aten::view" }
-//     %mm = aten::mm(%x, %t) : f32[s0, 2] {module = "layers.0", phase = forward, seq = 3, source =
-//     "llama3.cc:12"} return loss "loss" %l, gradient "w" %g
+//     %mm = aten::mm(%x, %t) : f32[s0, 2] {module = "layers.0", seq = 3, source = "llama3.cc:12"}
+//     return loss "loss" %l, gradient "w" %g
 //   }
 #pragma once
 

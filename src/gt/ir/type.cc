@@ -47,9 +47,7 @@ int ItemSize(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].size; }
 
 bool IsFloating(DType dtype) { return dtype >= DType::kFloat8E4M3 && dtype <= DType::kFloat64; }
 
-bool IsComplex(DType dtype) {
-  return dtype == DType::kComplex64 || dtype == DType::kComplex128;
-}
+bool IsComplex(DType dtype) { return dtype == DType::kComplex64 || dtype == DType::kComplex128; }
 
 bool IsIntegral(DType dtype) {
   return (dtype >= DType::kUInt8 && dtype <= DType::kInt64) || dtype == DType::kUInt64;

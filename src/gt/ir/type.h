@@ -1,5 +1,5 @@
-// What is known about a tensor without its data: dtype, device, sizes and strides. Where it sits in its storage is the
-// executor's business and not part of the type.
+// What is known about a tensor without its data: dtype, device, sizes and strides. Where it sits in
+// its storage is the executor's business and not part of the type.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +31,13 @@ enum class DType : uint8_t {
   kComplex64,
   kComplex128,
   kUInt64,     // only as the state of a random generator; takes part in no arithmetic
-  kUndefined,  // a result that libtorch leaves undefined (a gradient that was not asked for): no data, no uses
+  kUndefined,  // a result that libtorch leaves undefined (a gradient that was not asked for): no
+               // data, no uses
 };
 inline constexpr int kDTypeCount = 16;
 
-std::string_view DTypeName(DType dtype);  // "f32", "bf16", "i64", "bool", "c64"; "none" when undefined
+std::string_view DTypeName(
+    DType dtype);  // "f32", "bf16", "i64", "bool", "c64"; "none" when undefined
 std::optional<DType> ParseDType(std::string_view name);
 int ItemSize(DType dtype);
 bool IsFloating(DType dtype);  // real floating point
@@ -72,8 +74,8 @@ struct TensorType {
   friend bool operator==(const TensorType&, const TensorType&) = default;
 };
 
-// Strides of a freshly allocated row-major tensor. As libtorch does, a size of zero counts as one here; sizes bound by
-// symbols that may be zero use max(size, 1) unless the range rules zero out.
+// Strides of a freshly allocated row-major tensor. As libtorch does, a size of zero counts as one
+// here; sizes bound by symbols that may be zero use max(size, 1) unless the range rules zero out.
 Shape ContiguousStrides(const Shape& sizes, const ShapeEnv& env);
 TensorType ContiguousType(DType dtype, Device device, Shape sizes, const ShapeEnv& env);
 

@@ -9,7 +9,8 @@ namespace {
 
 using nn::Init;
 
-// Outputs that are added to the residual stream start smaller the deeper they are, so that the stream does not grow.
+// Outputs that are added to the residual stream start smaller the deeper they are, so that the
+// stream does not grow.
 Init ResidualInit(int64_t layer) {
   return Init::TruncatedNormal(0.02 / std::sqrt(2.0 * static_cast<double>(layer + 1)));
 }
@@ -75,8 +76,8 @@ Llama3::Llama3(const Llama3Config& config) : config_(config) {
   output_ = AddChild<nn::Linear>("output", config.width, config.vocab,
                                  Init::TruncatedNormal(deviation, 3 * deviation));
   int64_t head_width = config.width / config.heads;
-  AddBuffer("rope", rope_, nn::RopeTable(config.max_length, head_width, config.rope_theta,
-                                         config.rope_scaling));
+  AddBuffer("rope", rope_,
+            nn::RopeTable(config.max_length, head_width, config.rope_theta, config.rope_scaling));
   nn::NameModules(*this);
 }
 
@@ -88,8 +89,8 @@ at::Tensor Llama3::forward(const at::Tensor& tokens) {
 }
 
 int64_t Llama3::FlopsPerToken(int64_t length) const {
-  // 6 for every weight that multiplies a token (embedding lookups multiply nothing), and the two products of attention with
-  // half of the scores masked: 6 * length * width a layer instead of 12.
+  // 6 for every weight that multiplies a token (embedding lookups multiply nothing), and the two
+  // products of attention with half of the scores masked: 6 * length * width a layer instead of 12.
   int64_t weights = nn::ParameterCount(*this) - config_.vocab * config_.width;
   return 6 * weights + 6 * config_.layers * length * config_.width;
 }

@@ -30,8 +30,8 @@ class Llama3Attention : public nn::Module {
 
  private:
   int64_t kv_heads_, queries_per_kv_, head_width_;
-  // Rows of wqkv stand in groups, one for each key/value head: its queries, its key, its value. Splitting by heads (tensor
-  // parallelism) then splits the matrix into equal contiguous parts.
+  // Rows of wqkv stand in groups, one for each key/value head: its queries, its key, its value.
+  // Splitting by heads (tensor parallelism) then splits the matrix into equal contiguous parts.
   nn::Ref<nn::Linear> wqkv_, wo_;
 };
 

@@ -18,11 +18,13 @@ class LanguageModel : public nn::Module {
   // tokens: [batch, length], int64 -> logits [batch, length, vocab]
   virtual at::Tensor forward(const at::Tensor& tokens) = 0;
   virtual int64_t vocab_size() const = 0;
-  // Floating-point operations of forward and backward for one token at this sequence length, recomputation not counted.
+  // Floating-point operations of forward and backward for one token at this sequence length,
+  // recomputation not counted.
   virtual int64_t FlopsPerToken(int64_t length) const = 0;
 };
 
-// Built without data. `max_length` is the longest sequence it must handle. Unknown names are errors that suggest the nearest.
+// Built without data. `max_length` is the longest sequence it must handle. Unknown names are errors
+// that suggest the nearest.
 std::shared_ptr<LanguageModel> BuildModel(const std::string& name, const std::string& flavor,
                                           int64_t max_length);
 

@@ -31,7 +31,8 @@ TEST(Models, WeightsDependOnSeedAndNameAlone) {
   for (const auto& item : left) EXPECT_TRUE(item.value().equal(right[item.key()])) << item.key();
   nn::Materialize(*b, at::kCPU, 8);
   EXPECT_FALSE(left["output.weight"].equal(b->named_parameters()["output.weight"]));
-  EXPECT_FALSE(left["layers.0.feed_forward.w1.weight"].equal(left["layers.1.feed_forward.w1.weight"]));
+  EXPECT_FALSE(
+      left["layers.0.feed_forward.w1.weight"].equal(left["layers.1.feed_forward.w1.weight"]));
 }
 
 TEST(Models, UnknownNamesSuggestTheNearest) {

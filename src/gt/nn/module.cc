@@ -23,9 +23,12 @@ at::Tensor Draw(const Init& init, at::IntArrayRef sizes, uint64_t stream) {
   at::Tensor values = at::empty(sizes, at::kFloat);
   at::Generator generator = at::detail::createCPUGenerator(stream);
   switch (init.kind) {
-    case Init::Kind::kZeros: return values.zero_();
-    case Init::Kind::kOnes: return values.fill_(1.0);
-    case Init::Kind::kNormal: return values.normal_(0.0, init.deviation, generator);
+    case Init::Kind::kZeros:
+      return values.zero_();
+    case Init::Kind::kOnes:
+      return values.fill_(1.0);
+    case Init::Kind::kNormal:
+      return values.normal_(0.0, init.deviation, generator);
     case Init::Kind::kTruncatedNormal: {
       // Inverse of the normal distribution on a uniform sample of the interval that is kept.
       double edge = std::erf(init.cut / (init.deviation * std::sqrt(2.0)));
@@ -87,7 +90,8 @@ void Module::InitializeOwn(int64_t seed) {
 
 namespace {
 
-// Not torch's named_modules: that wants the root in a shared_ptr, which it is not while it is being built.
+// Not torch's named_modules: that wants the root in a shared_ptr, which it is not while it is being
+// built.
 template <typename Visit>
 void Walk(torch::nn::Module& module, const std::string& path, const Visit& visit) {
   if (auto* ours = dynamic_cast<Module*>(&module)) visit(path, *ours);

@@ -1,9 +1,10 @@
-// The base of all modules here. It is a torch::nn::Module whose children are called through Ref, so that every operation runs
-// inside the scope of the module that called it (trace/scope.h), and whose parameters know how they are initialized and how
-// they are prepared for use (cast, later gathered), so that models contain neither.
+// The base of all modules here. It is a torch::nn::Module whose children are called through Ref, so
+// that every operation runs inside the scope of the module that called it (trace/scope.h), and
+// whose parameters know how they are initialized and how they are prepared for use (cast, later
+// gathered), so that models contain neither.
 //
-// Memory: parameters are built on the meta device, without data. Materialize() allocates; a model that is only captured or
-// sized up never does.
+// Memory: parameters are built on the meta device, without data. Materialize() allocates; a model
+// that is only captured or sized up never does.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,8 +22,9 @@
 
 namespace gt::nn {
 
-// How a parameter gets its first values. Drawn from a generator seeded by the run's seed and the parameter's name, so that
-// the values depend neither on the order of initialization nor on how the model is distributed.
+// How a parameter gets its first values. Drawn from a generator seeded by the run's seed and the
+// parameter's name, so that the values depend neither on the order of initialization nor on how the
+// model is distributed.
 struct Init {
   enum class Kind { kZeros, kOnes, kNormal, kTruncatedNormal };
   Kind kind = Kind::kZeros;
@@ -36,7 +38,8 @@ struct Init {
   }
 };
 
-// What happens to a parameter each time it is used. Differentiable: its backward takes the gradient the other way.
+// What happens to a parameter each time it is used. Differentiable: its backward takes the gradient
+// the other way.
 using Preparation = std::function<at::Tensor(const at::Tensor&)>;
 
 class Parameter {
@@ -61,7 +64,8 @@ class Ref;
 
 class Module : public torch::nn::Module {
  public:
-  // The location is that of the deriving class's constructor: where to look when a node of this module is in question.
+  // The location is that of the deriving class's constructor: where to look when a node of this
+  // module is in question.
   explicit Module(std::source_location where = std::source_location::current());
 
   // Path from the root, "layers.3.attention"; set by NameModules.
@@ -79,7 +83,8 @@ class Module : public torch::nn::Module {
   // `parameter` must be a member of this module.
   void AddParameter(const std::string& name, Parameter& parameter, at::IntArrayRef sizes, Init init,
                     at::ScalarType dtype = at::kFloat);
-  // A tensor that is part of the state but not trained. Buffers are small, so they have their values from the start.
+  // A tensor that is part of the state but not trained. Buffers are small, so they have their
+  // values from the start.
   void AddBuffer(const std::string& name, at::Tensor& buffer, const at::Tensor& values);
   template <typename M, typename... Args>
   Ref<M> AddChild(const std::string& name, Args&&... args);

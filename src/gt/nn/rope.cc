@@ -37,8 +37,8 @@ at::Tensor RopeTable(int64_t length, int64_t head_width, double theta, const Rop
 at::Tensor ApplyRope(const at::Tensor& x, const at::Tensor& table) {
   auto sizes = x.sym_sizes();
   c10::SymInt pairs = sizes[3] / 2;
-  at::Tensor complex =
-      at::view_as_complex(x.to(at::kFloat).reshape_symint({sizes[0], sizes[1], sizes[2], pairs, 2}));
+  at::Tensor complex = at::view_as_complex(
+      x.to(at::kFloat).reshape_symint({sizes[0], sizes[1], sizes[2], pairs, 2}));
   at::Tensor turned = complex * table.unsqueeze(0).unsqueeze(2);
   return at::view_as_real(turned).reshape_symint(sizes).to(x.scalar_type());
 }

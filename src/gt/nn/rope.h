@@ -1,5 +1,5 @@
-// Rotary position embedding in its complex form: neighbouring pairs of channels are rotated by an angle that grows with the
-// position, in float32.
+// Rotary position embedding in its complex form: neighbouring pairs of channels are rotated by an
+// angle that grows with the position, in float32.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,8 @@ struct RopeScaling {
   int64_t original_length = 8192;
 };
 
-// cis[position, pair] = exp(i * position * frequency of the pair); complex64 [length, head_width / 2].
+// cis[position, pair] = exp(i * position * frequency of the pair); complex64 [length, head_width /
+// 2].
 at::Tensor RopeTable(int64_t length, int64_t head_width, double theta, const RopeScaling& scaling);
 
 // x: [batch, length, heads, head_width]; table: the first `length` rows of a RopeTable.

@@ -1,4 +1,5 @@
-// The table of operators. Each file of this folder registers one family; registry.cc lists the families.
+// The table of operators. Each file of this folder registers one family; registry.cc lists the
+// families.
 #pragma once
 
 #include <memory>
@@ -11,7 +12,8 @@ namespace gt {
 
 class OperatorTable {
  public:
-  // Adds an operator and returns it so that facts can be set: table.Add("aten::mm(...) -> Tensor", MmRule).flops = ...
+  // Adds an operator and returns it so that facts can be set: table.Add("aten::mm(...) -> Tensor",
+  // MmRule).flops = ...
   Operator& Add(std::string_view schema, ShapeRule rule);
   std::vector<std::unique_ptr<Operator>> Take() { return std::move(operators_); }
 

@@ -16,7 +16,8 @@
 namespace gt {
 namespace {
 
-// The backward must run on this thread: the recorder, the scopes and the dispatch keys are thread-local.
+// The backward must run on this thread: the recorder, the scopes and the dispatch keys are
+// thread-local.
 class SingleThreadedAutograd {
  public:
   SingleThreadedAutograd()
@@ -65,7 +66,8 @@ class CaptureRun {
   void AddGradients(const at::Tensor& loss) {
     if (loss.dim() != 0 || !loss.is_floating_point()) {
       Fail(ErrorCode::kUnsupportedCapture,
-           "the loss must be a single floating-point number, but the captured function returned a tensor of {} dimensions",
+           "the loss must be a single floating-point number, but the captured function returned a "
+           "tensor of {} dimensions",
            loss.dim());
     }
     std::vector<at::Tensor> wanted;
@@ -85,8 +87,9 @@ class CaptureRun {
       AnnotationGuard annotation({.phase = Phase::kBackward});
       seed = at::ones_like(loss);
     }
-    std::vector<at::Tensor> gradients = torch::autograd::grad(
-        {loss}, wanted, {seed}, /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
+    std::vector<at::Tensor> gradients =
+        torch::autograd::grad({loss}, wanted, {seed}, /*retain_graph=*/false,
+                              /*create_graph=*/false, /*allow_unused=*/true);
     recorder_.EndBackward();
     for (size_t i = 0; i < gradients.size(); ++i) {
       if (!gradients[i].defined()) continue;
@@ -184,7 +187,8 @@ class CaptureRun {
     if (now == tensor.before) return;
     const Node* by = now->producer();
     Fail(ErrorCode::kInputMutated,
-         "the step changes {} '{}' in place ({} in module '{}'); only registered buffers may change during a step",
+         "the step changes {} '{}' in place ({} in module '{}'); only registered buffers may "
+         "change during a step",
          what, tensor.name, by == nullptr ? "an assignment" : by->op().name.str(),
          by == nullptr ? "" : by->meta().module.str());
   }
@@ -209,8 +213,9 @@ class CaptureRun {
     return dot == std::string::npos ? Name() : Name(std::string_view(tensor_name).substr(0, dot));
   }
 
-  // Plain torch::nn modules open no scope. A forward node that reads a parameter (through views and casts) of a module
-  // below the scope it was recorded in runs inside that module; its backward follows by sequence number.
+  // Plain torch::nn modules open no scope. A forward node that reads a parameter (through views and
+  // casts) of a module below the scope it was recorded in runs inside that module; its backward
+  // follows by sequence number.
   void RefineModules() {
     std::unordered_map<const Value*, Name> owner;
     for (const auto* group : {&parameters_, &buffers_}) {
@@ -253,7 +258,8 @@ class CaptureRun {
   std::unique_ptr<Graph> graph_;
   SingleThreadedAutograd single_threaded_;
   Recorder recorder_;
-  // A model without weights counts as being on the device that the step is captured for, buffers included.
+  // A model without weights counts as being on the device that the step is captured for, buffers
+  // included.
   bool allocated_ = true;
   std::unordered_set<const c10::TensorImpl*> seen_;
   std::unordered_map<std::string, SymbolId> symbols_;

@@ -1,4 +1,5 @@
-// Captures a function over a module as a graph: forward, loss and, if asked for, the gradients of every parameter, in one.
+// Captures a function over a module as a graph: forward, loss and, if asked for, the gradients of
+// every parameter, in one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,11 +15,13 @@
 
 namespace gt {
 
-// A dimension that stays open: the graph works for every size in the range that satisfies its guards. Dimensions with the
-// same identity are the same symbol; equal extents alone make no two dimensions one.
+// A dimension that stays open: the graph works for every size in the range that satisfies its
+// guards. Dimensions with the same identity are the same symbol; equal extents alone make no two
+// dimensions one.
 struct SymbolicDim {
   std::string identity;
-  int64_t low = 2;  // size 1 has other strides and broadcasting: capture it separately if it is needed
+  int64_t low =
+      2;  // size 1 has other strides and broadcasting: capture it separately if it is needed
   int64_t high = kUnbounded;
 };
 
@@ -29,7 +32,8 @@ struct StepInput {
   std::vector<std::pair<int64_t, SymbolicDim>> symbolic = {};  // dimension -> how it stays open
 };
 
-// Prepares the inputs of a capture: marks dimensions as symbolic by the role of the input. Hooks run in order.
+// Prepares the inputs of a capture: marks dimensions as symbolic by the role of the input. Hooks
+// run in order.
 using PrepareInputs = std::function<void(std::span<StepInput>)>;
 
 // What the captured function gets and returns. `inputs` are in the order of StepInputs.
@@ -43,18 +47,19 @@ struct CaptureOptions {
 
 struct Captured {
   std::unique_ptr<Graph> graph;
-  // What the graph's inputs are, in order: parameters and buffers of the module (empty tensors for the step's own inputs)
-  // and constants that the program used.
+  // What the graph's inputs are, in order: parameters and buffers of the module (empty tensors for
+  // the step's own inputs) and constants that the program used.
   std::vector<at::Tensor> bound_inputs;
 };
 
-// Forward, loss and the gradients of all parameters that require one, as one graph: outputs are the loss, a gradient for
-// each parameter that has one, and the new value of each buffer that the step changed. The module's tensors are not
-// touched; they may be without data (meta device).
+// Forward, loss and the gradients of all parameters that require one, as one graph: outputs are the
+// loss, a gradient for each parameter that has one, and the new value of each buffer that the step
+// changed. The module's tensors are not touched; they may be without data (meta device).
 Captured CaptureTrainStep(torch::nn::Module& module, const StepFunction& loss,
                           std::vector<StepInput> inputs, const CaptureOptions& options = {});
 
-// The function alone, without gradients; its result is the graph's only result (plus changed buffers).
+// The function alone, without gradients; its result is the graph's only result (plus changed
+// buffers).
 Captured CaptureForward(torch::nn::Module& module, const StepFunction& function,
                         std::vector<StepInput> inputs, const CaptureOptions& options = {});
 

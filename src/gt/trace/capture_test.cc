@@ -144,42 +144,50 @@ TEST(Capture, HooksChooseTheSymbolicDimensions) {
   ASSERT_EQ(captured.graph->shapes().symbols().size(), 1u);
   EXPECT_EQ(captured.graph->shapes().symbol(0).high, 64);
   std::string message;
-  EXPECT_EQ(CodeOf([&] { RunOn(captured, torch::randn({65, 4})); }, &message),
+  EXPECT_EQ(CodeOf(
+                [&] {
+                  RunOn(captured, torch::randn({65, 4}));
+                },
+                &message),
             ErrorCode::kSizeOutOfRange);
   EXPECT_NE(message.find("'x'"), std::string::npos) << message;
 }
 
 TEST(Capture, BranchOnASizeLeavesAGuardThatReplayRespects) {
   PlainMlp model;
-  Captured captured = CaptureForward(
-      model,
-      [](std::span<const at::Tensor> inputs) {
-        const at::Tensor& x = inputs[0];
-        return x.sym_size(0) > 4 ? x * 2 : x * 3;
-      },
-      {Rows(6, 4)});
+  Captured captured = CaptureForward(model,
+                                     [](std::span<const at::Tensor> inputs) {
+                                       const at::Tensor& x = inputs[0];
+                                       return x.sym_size(0) > 4 ? x * 2 : x * 3;
+                                     },
+                                     {Rows(6, 4)});
   ASSERT_EQ(captured.graph->shapes().guards().size(), 1u);
   at::Tensor seven = torch::randn({7, 4});
   EXPECT_TRUE(RunOn(captured, seven)[0].equal(seven * 2));
   std::string message;
-  EXPECT_EQ(CodeOf([&] { RunOn(captured, torch::randn({3, 4})); }, &message), ErrorCode::kGuardBroken);
+  EXPECT_EQ(CodeOf(
+                [&] {
+                  RunOn(captured, torch::randn({3, 4}));
+                },
+                &message),
+            ErrorCode::kGuardBroken);
   EXPECT_NE(message.find("s0"), std::string::npos) << message;
 }
 
 TEST(Capture, AnnotationsAndPhasesReachForwardAndBackwardNodes) {
   PlainMlp model;
-  Captured captured = CaptureTrainStep(
-      model,
-      [&](std::span<const at::Tensor> inputs) {
-        at::Tensor h;
-        {
-          AnnotationGuard annotation({.ep_role = EpRole::kDispatch});
-          h = model.forward(inputs[0]);
-        }
-        AnnotationGuard annotation({.phase = Phase::kLoss});
-        return h.mean();
-      },
-      {Rows(6, 4)});
+  Captured captured =
+      CaptureTrainStep(model,
+                       [&](std::span<const at::Tensor> inputs) {
+                         at::Tensor h;
+                         {
+                           AnnotationGuard annotation({.ep_role = EpRole::kDispatch});
+                           h = model.forward(inputs[0]);
+                         }
+                         AnnotationGuard annotation({.phase = Phase::kLoss});
+                         return h.mean();
+                       },
+                       {Rows(6, 4)});
   bool forward = false, backward = false, loss = false;
   for (const Node* node : captured.graph->nodes()) {
     const Meta& meta = node->meta();
@@ -217,12 +225,11 @@ TEST(Capture, ConcreteSizeOfASymbolicTensorIsAnError) {
   std::string message;
   EXPECT_EQ(CodeOf(
                 [&] {
-                  CaptureForward(
-                      model,
-                      [](std::span<const at::Tensor> inputs) {
-                        return inputs[0] * static_cast<double>(inputs[0].size(0));
-                      },
-                      {Rows(6, 4)});
+                  CaptureForward(model,
+                                 [](std::span<const at::Tensor> inputs) {
+                                   return inputs[0] * static_cast<double>(inputs[0].size(0));
+                                 },
+                                 {Rows(6, 4)});
                 },
                 &message),
             ErrorCode::kConcreteSize);
@@ -241,7 +248,8 @@ TEST(Capture, OperatorWithoutARuleIsNamedWithItsModule) {
   EXPECT_EQ(CodeOf(
                 [&] {
                   CaptureForward(
-                      model, [&](std::span<const at::Tensor> inputs) { return model.odd(inputs[0]); },
+                      model,
+                      [&](std::span<const at::Tensor> inputs) { return model.odd(inputs[0]); },
                       {Rows(6, 4)});
                 },
                 &message),
@@ -255,13 +263,13 @@ TEST(Capture, BranchOnDataIsAnError) {
   std::string message;
   EXPECT_EQ(CodeOf(
                 [&] {
-                  CaptureForward(
-                      model,
-                      [](std::span<const at::Tensor> inputs) {
-                        at::Tensor count = (inputs[0] > 0).sum();
-                        return count.item().toSymInt() > 3 ? inputs[0] * 2 : inputs[0] * 3;
-                      },
-                      {Rows(6, 4)});
+                  CaptureForward(model,
+                                 [](std::span<const at::Tensor> inputs) {
+                                   at::Tensor count = (inputs[0] > 0).sum();
+                                   return count.item().toSymInt() > 3 ? inputs[0] * 2
+                                                                      : inputs[0] * 3;
+                                 },
+                                 {Rows(6, 4)});
                 },
                 &message),
             ErrorCode::kDataDependentBranch);
@@ -302,7 +310,8 @@ TEST(Capture, AnErrorLeavesTheThreadAsItWas) {
   PlainMlp model;
   CodeOf([&] {
     CaptureForward(
-        model, [](std::span<const at::Tensor>) -> at::Tensor { Fail(ErrorCode::kInternal, "on purpose"); },
+        model,
+        [](std::span<const at::Tensor>) -> at::Tensor { Fail(ErrorCode::kInternal, "on purpose"); },
         {Rows(6, 4)});
   });
   EXPECT_TRUE((torch::ones({2}) + 1).equal(torch::full({2}, 2.0)));

@@ -1,6 +1,7 @@
-// Symbolic versions of composite operators whose libtorch implementation asks for plain sizes. They are registered on
-// TESTING_ONLY_GenericWrapper, a key that only a recorder switches on: outside of a capture nothing comes here. Each takes the
-// same path that libtorch takes for the same arguments, because the captured step must run the very kernels that eager runs.
+// Symbolic versions of composite operators whose libtorch implementation asks for plain sizes. They
+// are registered on TESTING_ONLY_GenericWrapper, a key that only a recorder switches on: outside of
+// a capture nothing comes here. Each takes the same path that libtorch takes for the same
+// arguments, because the captured step must run the very kernels that eager runs.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -22,8 +23,9 @@ SymInt ProductOf(c10::SymIntArrayRef sizes) {
   return product;
 }
 
-// Batches of matrices times one matrix are one matrix product if the batch folds into the rows without a copy. If the single
-// matrix needs a gradient, libtorch folds even with a copy, since a batched product would expand it in the backward.
+// Batches of matrices times one matrix are one matrix product if the batch folds into the rows
+// without a copy. If the single matrix needs a gradient, libtorch folds even with a copy, since a
+// batched product would expand it in the backward.
 bool FoldsIntoRows(const Tensor& many, const Tensor& single, const Tensor& left) {
   if (many.dim() < 3 || single.dim() > 2) return false;
   if (single.requires_grad()) return true;

@@ -51,7 +51,8 @@ TEST(ReadInts, CapturedStepFollowsTheDataItMeets) {
   std::string text = Print(*captured.graph);
   EXPECT_EQ(Print(*Parse(text)), text);
   Program program(*captured.graph);
-  for (auto [rows, left] : std::vector<std::pair<int64_t, int64_t>>{{8, 4}, {8, 1}, {5, 3}, {6, 6}, {6, 0}}) {
+  for (auto [rows, left] :
+       std::vector<std::pair<int64_t, int64_t>>{{8, 4}, {8, 1}, {5, 3}, {6, 6}, {6, 0}}) {
     at::Tensor x = torch::randn({rows, 4}), counts = torch::tensor({left, rows - left});
     at::Tensor loss = model.forward(x, counts).pow(2).sum();
     std::vector<at::Tensor> expected = torch::autograd::grad({loss}, model.parameters());
@@ -61,7 +62,8 @@ TEST(ReadInts, CapturedStepFollowsTheDataItMeets) {
     inputs[inputs.size() - 1] = counts;
     for (const auto& actual : {program.Run(inputs), RunReference(*captured.graph, inputs)}) {
       for (size_t i = 0; i < expected.size(); ++i) {
-        EXPECT_TRUE(actual[i].equal(expected[i])) << rows << " rows, " << left << " left, output " << i;
+        EXPECT_TRUE(actual[i].equal(expected[i]))
+            << rows << " rows, " << left << " left, output " << i;
       }
     }
   }

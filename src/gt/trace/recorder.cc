@@ -39,10 +39,11 @@ void SetListening(bool on) {
 void PrepareProcess() {
   static std::once_flag once;
   std::call_once(once, [] {
-    // Functionalization would check its own views with meta kernels, which know nothing of our symbolic sizes.
+    // Functionalization would check its own views with meta kernels, which know nothing of our
+    // symbolic sizes.
     setenv("TORCH_DISABLE_FUNCTIONALIZATION_META_REFERENCE", "1", /*overwrite=*/1);
-    // Autograd asks every device for its current stream. A step for a GPU can be captured where there is none: then a
-    // guard that does nothing stands in for the driver.
+    // Autograd asks every device for its current stream. A step for a GPU can be captured where
+    // there is none: then a guard that does nothing stands in for the driver.
     if (!c10::impl::hasDeviceGuardImpl(c10::kCUDA)) {
       static c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> no_driver;
       c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::kCUDA)].store(&no_driver);
@@ -55,7 +56,8 @@ class AnnounceBackwardNode : public torch::autograd::FunctionPreHook {
  public:
   AnnounceBackwardNode(Recorder& recorder, uint64_t sequence)
       : recorder_(recorder), sequence_(sequence) {}
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& gradients) override {
     recorder_.EnterBackwardNode(sequence_, gradients);
     return gradients;
   }
@@ -136,15 +138,17 @@ void Recorder::EndBackward() { backward_ = false; }
 
 void Recorder::EnterBackwardNode(uint64_t sequence,
                                  const torch::autograd::variable_list& gradients) {
-  // Gradients that arrive from several users were added up by the engine, outside of any autograd function. The sum
-  // belongs to the operation whose result is being differentiated: the one about to run.
+  // Gradients that arrive from several users were added up by the engine, outside of any autograd
+  // function. The sum belongs to the operation whose result is being differentiated: the one about
+  // to run.
   if (unclaimed_.empty()) return;
   Scope scope = ScopeOfSequence(sequence);
   for (const at::Tensor& gradient : gradients) {
     if (!gradient.defined()) continue;
     Value* value = ValueOf(gradient);
     // A sum of three or more is a chain of additions; all of them belong here.
-    while (value != nullptr && value->producer() != nullptr && unclaimed_.erase(value->producer())) {
+    while (value != nullptr && value->producer() != nullptr &&
+           unclaimed_.erase(value->producer())) {
       Meta& meta = value->producer()->meta();
       meta.module = scope.module;
       meta.source = scope.source;
@@ -174,8 +178,8 @@ Meta Recorder::CurrentMeta() {
     }
     meta.phase = Phase::kBackward;
   } else {
-    // Autograd gives a number to an operation just before running it. The first node recorded after that is the
-    // operation itself; whatever has no new number is not differentiated.
+    // Autograd gives a number to an operation just before running it. The first node recorded after
+    // that is the operation itself; whatever has no new number is not differentiated.
     uint64_t next = at::sequence_number::peek();
     if (next > next_unclaimed_sequence_) {
       meta.sequence = static_cast<int64_t>(next - 1 - timeline_.first_sequence());
@@ -246,7 +250,8 @@ Argument Recorder::TensorArgument(const at::Tensor& tensor, Graph::NodeSpec& nod
   if (fresh) {
     if (tensor.is_meta()) {
       Fail(ErrorCode::kUnsupportedCapture,
-           "{} in module '{}' uses a tensor without data that is neither a parameter, a buffer nor an input of the "
+           "{} in module '{}' uses a tensor without data that is neither a parameter, a buffer nor "
+           "an input of the "
            "step; register it with the module",
            CurrentOperation(), CurrentScope().module.str());
     }
@@ -262,7 +267,8 @@ Argument Recorder::ToArgument(const ArgSpec& spec, const c10::IValue& value,
                               Graph::NodeSpec& node) {
   if (value.isNone()) return std::monostate();
   switch (spec.kind) {
-    case ArgKind::kTensor: return TensorArgument(value.toTensor(), node);
+    case ArgKind::kTensor:
+      return TensorArgument(value.toTensor(), node);
     case ArgKind::kTensorList: {
       OperandList list;
       auto append = [&](const at::Tensor& tensor) {
@@ -279,7 +285,8 @@ Argument Recorder::ToArgument(const ArgSpec& spec, const c10::IValue& value,
       }
       return list;
     }
-    case ArgKind::kInt: return ToDim(value.toSymInt());
+    case ArgKind::kInt:
+      return ToDim(value.toSymInt());
     case ArgKind::kIntList: {
       Shape shape;
       if (value.isIntList()) {
@@ -289,22 +296,27 @@ Argument Recorder::ToArgument(const ArgSpec& spec, const c10::IValue& value,
       }
       return shape;
     }
-    case ArgKind::kFloat: return value.toDouble();
-    case ArgKind::kFloatList: return value.toDoubleVector();
-    case ArgKind::kBool: return value.toBool();
+    case ArgKind::kFloat:
+      return value.toDouble();
+    case ArgKind::kFloatList:
+      return value.toDoubleVector();
+    case ArgKind::kBool:
+      return value.toBool();
     case ArgKind::kBoolList: {
       std::vector<bool> flags;
       for (bool flag : value.toBoolList()) flags.push_back(flag);
       return flags;
     }
-    case ArgKind::kString: return value.toStringRef();
+    case ArgKind::kString:
+      return value.toStringRef();
     case ArgKind::kScalar: {
       if (value.isBool()) return value.toBool();
       if (value.isDouble()) return value.toDouble();
       if (value.isInt() || value.isSymInt()) return ToDim(value.toSymInt());
       break;
     }
-    case ArgKind::kDType: return FromTorch(value.toScalarType());
+    case ArgKind::kDType:
+      return FromTorch(value.toScalarType());
     case ArgKind::kDevice: {
       Device device = FromTorch(value.toDevice());
       return device.kind == DeviceKind::kMeta ? device_ : device;
@@ -313,9 +325,11 @@ Argument Recorder::ToArgument(const ArgSpec& spec, const c10::IValue& value,
       if (value.toLayout() == at::kStrided) return Layout::kStrided;
       break;
     }
-    case ArgKind::kMemoryFormat: return FromTorch(value.toMemoryFormat());
+    case ArgKind::kMemoryFormat:
+      return FromTorch(value.toMemoryFormat());
     case ArgKind::kGenerator:
-    case ArgKind::kGraph: break;
+    case ArgKind::kGraph:
+      break;
   }
   Fail(ErrorCode::kUnsupportedCapture,
        "{} in module '{}': argument '{}' has a value that cannot be part of a graph ({})",
@@ -381,12 +395,14 @@ void Recorder::Record(const c10::OperatorHandle& handle, torch::jit::Stack* stac
     if (AnswerDirectly(handle, stack)) return;
     if (handle.schema().is_mutable()) {
       Fail(ErrorCode::kUnsupportedCapture,
-           "{} in module '{}' changes a tensor in place in a way that cannot be undone for the graph; use its "
+           "{} in module '{}' changes a tensor in place in a way that cannot be undone for the "
+           "graph; use its "
            "out-of-place form",
            FullName(handle.operator_name()), CurrentScope().module.str());
     }
     Fail(ErrorCode::kNoRule,
-         "operator {} (called by {} in module '{}') is not in the operator table, so nothing is known about its "
+         "operator {} (called by {} in module '{}') is not in the operator table, so nothing is "
+         "known about its "
          "result; docs/adding_an_operator.md shows how to add it",
          FullName(handle.operator_name()), CurrentOperation(), CurrentScope().module.str());
   }
@@ -441,7 +457,8 @@ void Recorder::Record(const c10::OperatorHandle& handle, torch::jit::Stack* stac
       stack->emplace_back(std::move(list));
     } else {
       const TensorType& type = node->result(next_result)->type();
-      stack->emplace_back(type.defined() ? MakeTraced(node->result(next_result), shapes) : at::Tensor());
+      stack->emplace_back(type.defined() ? MakeTraced(node->result(next_result), shapes)
+                                         : at::Tensor());
       ++next_result;
     }
   }
@@ -457,7 +474,8 @@ void InterceptFallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) 
 void RecordFallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (active_recorder == nullptr) {
     Fail(ErrorCode::kUnsupportedCapture,
-         "{} was called on a traced tensor after its capture ended; tensors of a captured step must not be kept",
+         "{} was called on a traced tensor after its capture ended; tensors of a captured step "
+         "must not be kept",
          op.schema().name());
   }
   active_recorder->Record(op, stack);

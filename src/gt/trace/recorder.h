@@ -1,12 +1,16 @@
 // Listens to libtorch and writes down every operator that runs below autograd as a node of a graph.
 //
-// While a Recorder is active on a thread, four dispatch keys are switched on for that thread:
-//   TESTING_ONLY_GenericMode  above autograd: tensors of the model (parameters, buffers) are replaced by the traced tensors
-//                             that stand for them, so any module is captured as it is, without touching its members;
-//   TESTING_ONLY_GenericWrapper  our symbolic versions of composite operators (trace/composites.cc);
-//   Functionalize             libtorch's own removal of mutation and tracking of views;
-//   Fake                      below everything: our fallback, which records the operator and answers with traced tensors.
-// The recorder knows no model and no pass. It learns where it is from the scopes that modules open (trace/scope.h).
+// While a Recorder is active on a thread, four dispatch keys are switched on for that thread, from
+// the top down:
+// - TESTING_ONLY_GenericMode, above autograd: tensors of the model (parameters, buffers) are
+//   replaced by the traced tensors that stand for them. Any module is captured as it is, without
+//   touching its members.
+// - TESTING_ONLY_GenericWrapper: our symbolic versions of composite operators (composites.cc).
+// - Functionalize: libtorch's own removal of mutation and tracking of views.
+// - Fake, below everything: our fallback, which records the operator and answers with traced
+//   tensors.
+// The recorder knows no model and no pass. It learns where it is from the scopes that modules open
+// (trace/scope.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +31,8 @@ namespace gt {
 
 class Recorder {
  public:
-  // `device` is where the step will run; tensors on the meta device (a model without weights) count as being there.
+  // `device` is where the step will run; tensors on the meta device (a model without weights) count
+  // as being there.
   Recorder(Graph& graph, Device device);
   ~Recorder();
   Recorder(const Recorder&) = delete;
@@ -50,14 +55,17 @@ class Recorder {
   void BeginBackward(const at::Tensor& loss);
   void EndBackward();
 
-  // Nodes of the backward that no autograd function claimed: sums of gradients that reach a parameter from several places.
+  // Nodes of the backward that no autograd function claimed: sums of gradients that reach a
+  // parameter from several places.
   const std::unordered_set<Node*>& unclaimed() const { return unclaimed_; }
 
-  // Real tensors that the program used without registering them anywhere; constant inputs of the graph, in order.
+  // Real tensors that the program used without registering them anywhere; constant inputs of the
+  // graph, in order.
   const std::vector<at::Tensor>& constants() const { return constants_; }
 
-  // Records a node that reads the entries of an integer tensor and binds a data symbol to each (trace/read_ints.h). If the sum
-  // of the entries is known, it becomes a fact, and the symbols' hints share it out.
+  // Records a node that reads the entries of an integer tensor and binds a data symbol to each
+  // (trace/read_ints.h). If the sum of the entries is known, it becomes a fact, and the symbols'
+  // hints share it out.
   std::vector<SymbolId> BindInts(const at::Tensor& tensor, const std::optional<Dim>& sum);
 
   // Called by the fallbacks; not for other code.

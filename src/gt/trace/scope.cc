@@ -26,7 +26,8 @@ ThreadState& State() {
 
 Name SourceName(const std::source_location& where) {
   std::string_view file = where.file_name();
-  if (size_t slash = file.rfind('/'); slash != std::string_view::npos) file.remove_prefix(slash + 1);
+  if (size_t slash = file.rfind('/'); slash != std::string_view::npos)
+    file.remove_prefix(slash + 1);
   return Name(fmt::format("{}:{}", file, where.line()));
 }
 

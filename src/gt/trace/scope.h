@@ -1,6 +1,7 @@
-// Where the program is: which module runs, which phase of the step, which annotated region. Modules and annotations open
-// scopes; the recorder copies the innermost one onto every node. Scopes cost two stores when nothing is being captured, so
-// eager runs keep them open as well (profiles and messages want module names too).
+// Where the program is: which module runs, which phase of the step, which annotated region. Modules
+// and annotations open scopes; the recorder copies the innermost one onto every node. Scopes cost
+// two stores when nothing is being captured, so eager runs keep them open as well (profiles and
+// messages want module names too).
 #pragma once
 
 #include <cstdint>
@@ -39,7 +40,8 @@ class ScopeGuard {
   Scope before_;
 };
 
-// Facts about a region of a module's code, such as "this dispatches tokens": what is set here overrides the scope around it.
+// Facts about a region of a module's code, such as "this dispatches tokens": what is set here
+// overrides the scope around it.
 struct Annotation {
   std::optional<Phase> phase = {};
   std::optional<EpRole> ep_role = {};
@@ -51,8 +53,9 @@ class AnnotationGuard : public ScopeGuard {
                            std::source_location where = std::source_location::current());
 };
 
-// Which scope was open when autograd gave out a sequence number. The backward of an operation carries the number of its
-// forward, so this is how a backward node learns its module, whatever kind of autograd function made it.
+// Which scope was open when autograd gave out a sequence number. The backward of an operation
+// carries the number of its forward, so this is how a backward node learns its module, whatever
+// kind of autograd function made it.
 class ScopeTimeline {
  public:
   // Records from now on, on this thread; at most one timeline records at a time.
@@ -76,7 +79,8 @@ class ScopeTimeline {
   std::vector<Entry> entries_;  // ascending in `from`
 };
 
-// The operation that the program called last (a composite such as aten::linear rather than the mm inside it), for messages.
+// The operation that the program called last (a composite such as aten::linear rather than the mm
+// inside it), for messages.
 const char* CurrentOperation();
 void SetCurrentOperation(const char* name);
 

@@ -19,15 +19,15 @@ Dim DimOf(const SymNode& node);
 
 // How an undecided question is to be answered (libtorch's four ways to look at a symbolic bool).
 enum class Ask {
-  kGuard,     // branch on it: hint and guard, or an error when it depends on data
-  kOblivious, // sizes bound by data are neither 0 nor 1
-  kOrFalse,   // false when only data could tell
+  kGuard,      // branch on it: hint and guard, or an error when it depends on data
+  kOblivious,  // sizes bound by data are neither 0 nor 1
+  kOrFalse,    // false when only data could tell
   kOrTrue,
-  kStatic,    // only what always holds, otherwise false
+  kStatic,  // only what always holds, otherwise false
 };
 
-// A comparison or a combination of comparisons, answered when somebody asks. Kept as an expression so that `a || b` needs no
-// answer for b when a holds.
+// A comparison or a combination of comparisons, answered when somebody asks. Kept as an expression
+// so that `a || b` needs no answer for b when a holds.
 class BoolNode : public c10::SymNodeImpl {
  public:
   enum class Kind { kConstant, kEqual, kLess, kAnd, kOr, kNot };
@@ -41,11 +41,15 @@ class BoolNode : public c10::SymNodeImpl {
 
   bool Evaluate(Ask ask) {
     switch (kind_) {
-      case Kind::kConstant: return value_;
+      case Kind::kConstant:
+        return value_;
       case Kind::kEqual:
-      case Kind::kLess: return Compare(ask);
-      case Kind::kAnd: return left_->Evaluate(ask) && right_->Evaluate(ask);
-      case Kind::kOr: return left_->Evaluate(ask) || right_->Evaluate(ask);
+      case Kind::kLess:
+        return Compare(ask);
+      case Kind::kAnd:
+        return left_->Evaluate(ask) && right_->Evaluate(ask);
+      case Kind::kOr:
+        return left_->Evaluate(ask) || right_->Evaluate(ask);
       case Kind::kNot: {
         // "False when unknown" must stay false under a negation.
         Ask inner = ask == Ask::kOrFalse ? Ask::kOrTrue : ask == Ask::kOrTrue ? Ask::kOrFalse : ask;
@@ -75,7 +79,8 @@ class BoolNode : public c10::SymNodeImpl {
   bool guard_or_false(const char*, int64_t) override { return Evaluate(Ask::kOrFalse); }
   bool guard_or_true(const char*, int64_t) override { return Evaluate(Ask::kOrTrue); }
   bool statically_known_true(const char*, int64_t) override { return Evaluate(Ask::kStatic); }
-  // An assertion of a kernel's argument check. What only data can tell is checked by the kernel itself when it runs.
+  // An assertion of a kernel's argument check. What only data can tell is checked by the kernel
+  // itself when it runs.
   bool expect_true(const char*, int64_t) override { return Evaluate(Ask::kOrTrue); }
   bool bool_() override { return Evaluate(Ask::kGuard); }
   bool has_hint() override { return true; }
@@ -83,9 +88,7 @@ class BoolNode : public c10::SymNodeImpl {
   std::string str() override { return "symbolic bool"; }
 
  private:
-  c10::intrusive_ptr<BoolNode> Self() {
-    return c10::intrusive_ptr<BoolNode>::reclaim_copy(this);
-  }
+  c10::intrusive_ptr<BoolNode> Self() { return c10::intrusive_ptr<BoolNode>::reclaim_copy(this); }
   SymNode Combine(Kind kind, const SymNode& other) {
     auto* right = dynamic_cast<BoolNode*>(other.get());
     c10::intrusive_ptr<BoolNode> operand =
@@ -95,9 +98,12 @@ class BoolNode : public c10::SymNodeImpl {
   }
   std::optional<bool> Known() {
     switch (kind_) {
-      case Kind::kConstant: return value_;
-      case Kind::kEqual: return shapes_.KnownEqual(a_, b_);
-      case Kind::kLess: return shapes_.KnownLess(a_, b_);
+      case Kind::kConstant:
+        return value_;
+      case Kind::kEqual:
+        return shapes_.KnownEqual(a_, b_);
+      case Kind::kLess:
+        return shapes_.KnownLess(a_, b_);
       case Kind::kNot: {
         auto inner = left_->Known();
         return inner ? std::optional<bool>(!*inner) : std::nullopt;
@@ -163,7 +169,8 @@ class DimNode : public c10::SymNodeImpl {
                                        c10::ArrayRef<SymNode> strides) override {
     return Bool(IsDense(Dims(sizes), Dims(strides), shapes_));
   }
-  // Image layouts do not occur in language models; a tensor that is not row-major is simply strided.
+  // Image layouts do not occur in language models; a tensor that is not row-major is simply
+  // strided.
   SymNode is_channels_last_contiguous_2d(c10::ArrayRef<SymNode>, c10::ArrayRef<SymNode>) override {
     return Bool(false);
   }
@@ -195,7 +202,8 @@ class DimNode : public c10::SymNodeImpl {
   SymNode Compare(BoolNode::Kind kind, Dim a, Dim b) {
     return c10::make_intrusive<BoolNode>(shapes_, kind, std::move(a), std::move(b));
   }
-  // max(size, 1) stands in every stride computation; where the range decides it, it must not stay in the expression.
+  // max(size, 1) stands in every stride computation; where the range decides it, it must not stay
+  // in the expression.
   Dim Bounded(const Dim& a, const Dim& b) {
     if (auto less = shapes_.KnownLess(a, b)) return *less ? b : a;
     if (auto less = shapes_.KnownLess(b, a)) return *less ? a : b;
@@ -210,8 +218,10 @@ class DimNode : public c10::SymNodeImpl {
   int64_t Concrete() {
     if (auto value = shapes_.KnownValue(dim_)) return *value;
     Fail(ErrorCode::kConcreteSize,
-         "{} in module '{}' needs the plain number behind the symbolic size {}; taking it would fix the graph to one "
-         "size. Use the symbolic form (sym_size, view_symint, ...), or do not mark this dimension as symbolic",
+         "{} in module '{}' needs the plain number behind the symbolic size {}; taking it would "
+         "fix the graph to one "
+         "size. Use the symbolic form (sym_size, view_symint, ...), or do not mark this dimension "
+         "as symbolic",
          CurrentOperation(), CurrentScope().module.str(), shapes_.Print(dim_));
   }
 
@@ -219,13 +229,15 @@ class DimNode : public c10::SymNodeImpl {
   Dim dim_;
 };
 
-SymNode BoolNode::wrap_int(int64_t value) { return c10::make_intrusive<DimNode>(shapes_, Dim(value)); }
+SymNode BoolNode::wrap_int(int64_t value) {
+  return c10::make_intrusive<DimNode>(shapes_, Dim(value));
+}
 
 Dim DimOf(const SymNode& node) {
   if (auto* ours = dynamic_cast<DimNode*>(node.get())) return ours->dim();
   if (auto value = node->constant_int()) return *value;
-  Fail(ErrorCode::kForeignSymbol, "a symbolic integer of another tracer ({}) was mixed into this one",
-       node->str());
+  Fail(ErrorCode::kForeignSymbol,
+       "a symbolic integer of another tracer ({}) was mixed into this one", node->str());
 }
 
 }  // namespace
@@ -255,16 +267,16 @@ bool IsContiguous(std::span<const Dim> sizes, std::span<const Dim> strides, Shap
 
 bool IsDense(std::span<const Dim> sizes, std::span<const Dim> strides, ShapeEnv& shapes) {
   if (IsContiguous(sizes, strides, shapes)) return true;
-  // Walk from the innermost dimension outwards: each step looks for the dimension whose stride is what is expected next.
+  // Walk from the innermost dimension outwards: each step looks for the dimension whose stride is
+  // what is expected next.
   std::vector<size_t> left;
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (!shapes.IsOne(sizes[i])) left.push_back(i);
   }
   Dim expected = 1;
   while (!left.empty()) {
-    auto next = std::find_if(left.begin(), left.end(), [&](size_t i) {
-      return shapes.EqualOrUnknown(strides[i], expected);
-    });
+    auto next = std::find_if(left.begin(), left.end(),
+                             [&](size_t i) { return shapes.EqualOrUnknown(strides[i], expected); });
     if (next == left.end()) return false;
     expected = expected * sizes[*next];
     left.erase(next);

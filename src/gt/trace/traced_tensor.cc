@@ -23,8 +23,10 @@ c10::DispatchKeySet KeysOn(c10::Device device) {
     sizes += (sizes.empty() ? "" : ", ") + tensor.shapes().Print(dim);
   }
   Fail(ErrorCode::kConcreteSize,
-       "{} in module '{}' asks for the plain {} of a tensor whose sizes [{}] are symbolic; taking them would fix the "
-       "graph to one size. Use the symbolic form (sym_sizes, view_symint, ...), or do not mark the dimension as symbolic",
+       "{} in module '{}' asks for the plain {} of a tensor whose sizes [{}] are symbolic; taking "
+       "them would fix the "
+       "graph to one size. Use the symbolic form (sym_sizes, view_symint, ...), or do not mark the "
+       "dimension as symbolic",
        CurrentOperation(), CurrentScope().module.str(), what, sizes);
 }
 

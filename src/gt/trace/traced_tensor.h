@@ -1,6 +1,7 @@
-// A tensor without data that stands for a value of the graph being captured. It carries its value's sizes and strides
-// (symbolic where the type is) and the dispatch keys of a real tensor on its device, so that libtorch takes the same decisions
-// as it takes in eager runs, plus Fake, where the recorder listens below autograd.
+// A tensor without data that stands for a value of the graph being captured. It carries its value's
+// sizes and strides (symbolic where the type is) and the dispatch keys of a real tensor on its
+// device, so that libtorch takes the same decisions as it takes in eager runs, plus Fake, where the
+// recorder listens below autograd.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,8 +26,8 @@ class TracedTensor final : public c10::TensorImpl {
   int64_t numel_custom() const override;
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(
       const c10::VariableVersion& version_counter, bool allow_metadata_change) const override;
-  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(
-      c10::VariableVersion&& version_counter, bool allow_metadata_change) const override;
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(c10::VariableVersion&& version_counter,
+                                                         bool allow_metadata_change) const override;
 
  private:
   template <typename Version>

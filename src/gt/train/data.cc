@@ -30,7 +30,8 @@ std::string ReadText(const fs::path& path) {
   if (!fs::is_directory(path, error)) return ReadFile(path);
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(path)) {
-    if (entry.is_regular_file() && entry.path().extension() == ".txt") files.push_back(entry.path());
+    if (entry.is_regular_file() && entry.path().extension() == ".txt")
+      files.push_back(entry.path());
   }
   if (files.empty()) {
     Fail(ErrorCode::kDataUnreadable, "folder '{}' holds no .txt files", path.string());
@@ -51,20 +52,23 @@ TextData::TextData(const std::string& dataset, const std::string& path, int64_t 
     if (dataset != "sample") {
       std::vector<std::string> known = {"sample"};
       Fail(ErrorCode::kDataUnreadable,
-           "there is no data set '{}'{}; use sample, or name a text file with --training.dataset_path",
+           "there is no data set '{}'{}; use sample, or name a text file with "
+           "--training.dataset_path",
            dataset, DidYouMean(dataset, known));
     }
     file = ResourcePath("data/sample.txt");
   }
   if (vocab < 256) {
-    Fail(ErrorCode::kDataUnreadable, "text is trained on as bytes, which needs a vocabulary of 256; the model has {}", vocab);
+    Fail(ErrorCode::kDataUnreadable,
+         "text is trained on as bytes, which needs a vocabulary of 256; the model has {}", vocab);
   }
   bytes_ = ReadText(file);
   source_ = file.filename().string();
   int64_t windows = (token_count() - 1) / length_;
   if (windows < 1) {
     Fail(ErrorCode::kDataUnreadable,
-         "'{}' has {} tokens, too few for one sequence of {}; use more text or a smaller --training.seq_len",
+         "'{}' has {} tokens, too few for one sequence of {}; use more text or a smaller "
+         "--training.seq_len",
          file.string(), token_count(), length_);
   }
   order_.resize(static_cast<size_t>(windows));
@@ -75,7 +79,8 @@ void TextData::Shuffle() {
   std::iota(order_.begin(), order_.end(), 0);
   std::mt19937_64 random(static_cast<uint64_t>(seed_) * 0x9e3779b97f4a7c15ull +
                          static_cast<uint64_t>(epoch_));
-  // Not std::shuffle: its result is the library's choice, and runs on two machines must see the same data.
+  // Not std::shuffle: its result is the library's choice, and runs on two machines must see the
+  // same data.
   for (size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[random() % i]);
 }
 

@@ -1,5 +1,5 @@
-// Text as training data: bytes are the tokens. (Tokenizers and other formats come with the full data layer; this is the
-// source behind --training.dataset sample and plain text files.)
+// Text as training data: bytes are the tokens. (Tokenizers and other formats come with the full
+// data layer; this is the source behind --training.dataset sample and plain text files.)
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,11 +18,13 @@ struct Batch {
 
 class TextData {
  public:
-  // The text that ships with the program ("sample"), or the file or folder of .txt files at `path` when it is not empty.
+  // The text that ships with the program ("sample"), or the file or folder of .txt files at `path`
+  // when it is not empty.
   TextData(const std::string& dataset, const std::string& path, int64_t vocab, int64_t batch_size,
            int64_t length, int64_t seed);
 
-  // Windows of length + 1 tokens, without overlap, in an order drawn anew from the seed for each pass over the text.
+  // Windows of length + 1 tokens, without overlap, in an order drawn anew from the seed for each
+  // pass over the text.
   Batch Next();
 
   int64_t token_count() const { return static_cast<int64_t>(bytes_.size()); }

@@ -15,8 +15,8 @@ MetricsFile::MetricsFile(const std::string& folder) {
   path_ = (std::filesystem::path(folder) / "metrics.jsonl").string();
   if (!error) file_.open(path_, std::ios::trunc);
   if (error || !file_) {
-    Fail(ErrorCode::kCannotWrite, "cannot write '{}'{}; choose another folder with --dump_folder", path_,
-         error ? ": " + error.message() : "");
+    Fail(ErrorCode::kCannotWrite, "cannot write '{}'{}; choose another folder with --dump_folder",
+         path_, error ? ": " + error.message() : "");
   }
 }
 
@@ -28,15 +28,17 @@ void MetricsFile::Write(const StepMetrics& m) {
       m.mfu < 0 ? std::string("null") : fmt::format("{:.17g}", m.mfu), m.memory_bytes);
   file_.flush();
   if (!file_) {
-    Fail(ErrorCode::kCannotWrite, "writing '{}' failed; is the disk full? Steps up to {} are in the file",
-         path_, m.step - 1);
+    Fail(ErrorCode::kCannotWrite,
+         "writing '{}' failed; is the disk full? Steps up to {} are in the file", path_,
+         m.step - 1);
   }
 }
 
 std::string FormatBytes(int64_t bytes) {
   double value = static_cast<double>(bytes);
   for (const char* unit : {"B", "KiB", "MiB"}) {
-    if (value < 1024) return fmt::format("{:.{}f} {}", value, value < 10 && unit[0] != 'B' ? 1 : 0, unit);
+    if (value < 1024)
+      return fmt::format("{:.{}f} {}", value, value < 10 && unit[0] != 'B' ? 1 : 0, unit);
     value /= 1024;
   }
   return fmt::format("{:.2f} GiB", value);
@@ -59,9 +61,9 @@ std::string FormatDuration(double seconds) {
 
 std::string ProgressLine(const StepMetrics& m, int64_t total_steps, double eta_seconds) {
   size_t width = std::to_string(total_steps).size();
-  std::string line =
-      fmt::format("step {:>{}}/{}  loss {:<8.5f} grad {:<8.4f} lr {:.2e}  {:>7} tok/s", m.step, width,
-                  total_steps, m.loss, m.grad_norm, m.learning_rate, FormatCount(m.tokens_per_second));
+  std::string line = fmt::format(
+      "step {:>{}}/{}  loss {:<8.5f} grad {:<8.4f} lr {:.2e}  {:>7} tok/s", m.step, width,
+      total_steps, m.loss, m.grad_norm, m.learning_rate, FormatCount(m.tokens_per_second));
   if (m.mfu >= 0) line += fmt::format("  mfu {:.1f}%", m.mfu);
   line += fmt::format("  {}  eta {}", FormatBytes(m.memory_bytes), FormatDuration(eta_seconds));
   return line;

@@ -1,5 +1,5 @@
-// What a run reports: a line per step for people, an object per step in metrics.jsonl for programs. Numbers in the file have
-// 17 significant digits, so that two runs can be compared bit by bit.
+// What a run reports: a line per step for people, an object per step in metrics.jsonl for programs.
+// Numbers in the file have 17 significant digits, so that two runs can be compared bit by bit.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ struct StepMetrics {
 
 class MetricsFile {
  public:
-  // Creates the folder and an empty metrics.jsonl in it; throws when that is not possible, before any work is done.
+  // Creates the folder and an empty metrics.jsonl in it; throws when that is not possible, before
+  // any work is done.
   explicit MetricsFile(const std::string& folder);
   // Written through to the system at once: a run that dies keeps every finished step.
   void Write(const StepMetrics& metrics);
@@ -36,8 +37,8 @@ class MetricsFile {
 // "step  12/50  loss 2.4581  grad 0.5312  lr 7.20e-04  12,345 tok/s  1.2 GiB  eta 0:32"
 std::string ProgressLine(const StepMetrics& metrics, int64_t total_steps, double eta_seconds);
 
-std::string FormatBytes(int64_t bytes);     // "1.2 GiB"
-std::string FormatCount(double count);      // "12,345"
-std::string FormatDuration(double seconds); // "0:32", "1:02:03"
+std::string FormatBytes(int64_t bytes);      // "1.2 GiB"
+std::string FormatCount(double count);       // "12,345"
+std::string FormatDuration(double seconds);  // "0:32", "1:02:03"
 
 }  // namespace gt

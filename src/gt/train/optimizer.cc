@@ -69,7 +69,8 @@ double ClipGradients(std::span<const at::Tensor> gradients, double max_norm) {
   if (defined.empty()) return 0.0;
   at::Tensor norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(defined, 2)), 2);
   if (max_norm > 0) {
-    // On the device, without waiting for the number: where nothing is clipped the factor is exactly 1.
+    // On the device, without waiting for the number: where nothing is clipped the factor is
+    // exactly 1.
     at::Tensor factor = (max_norm / (norm + 1e-6)).clamp_max(1.0);
     at::_foreach_mul_(defined, factor);
   }
@@ -78,19 +79,28 @@ double ClipGradients(std::span<const at::Tensor> gradients, double max_norm) {
 
 double LearningRateFactor(int64_t step, int64_t total_steps, const Config::LrScheduler& config) {
   int64_t warmup = std::min(config.warmup_steps, total_steps);
-  auto decay = static_cast<int64_t>(std::llround(static_cast<double>(total_steps) * config.decay_ratio));
+  auto decay =
+      static_cast<int64_t>(std::llround(static_cast<double>(total_steps) * config.decay_ratio));
   decay = std::min(decay, total_steps - warmup);
   if (config.decay_type == DecayType::kNone) decay = 0;
   if (step < warmup) return static_cast<double>(step + 1) / static_cast<double>(warmup);
-  int64_t stable_end = total_steps + 1 - decay;  // the last step of the run is the first that would be 0
+  int64_t stable_end =
+      total_steps + 1 - decay;  // the last step of the run is the first that would be 0
   if (decay == 0 || step + 1 < stable_end) return 1.0;
   double progress = static_cast<double>(step + 1 - stable_end) / static_cast<double>(decay);
   double factor = 1.0;
   switch (config.decay_type) {
-    case DecayType::kLinear: factor = 1.0 - progress; break;
-    case DecayType::kSqrt: factor = 1.0 - std::sqrt(progress); break;
-    case DecayType::kCosine: factor = 0.5 * (1.0 + std::cos(M_PI * progress)); break;
-    case DecayType::kNone: break;
+    case DecayType::kLinear:
+      factor = 1.0 - progress;
+      break;
+    case DecayType::kSqrt:
+      factor = 1.0 - std::sqrt(progress);
+      break;
+    case DecayType::kCosine:
+      factor = 0.5 * (1.0 + std::cos(M_PI * progress));
+      break;
+    case DecayType::kNone:
+      break;
   }
   return config.min_lr_factor + (1.0 - config.min_lr_factor) * factor;
 }

@@ -23,7 +23,8 @@ std::filesystem::path ResourcePath(std::string_view relative) {
     if (fs::exists(candidate, error)) return candidate.lexically_normal();
   }
   Fail(ErrorCode::kDataUnreadable,
-       "the file {} that comes with the program was not found; set GT_HOME to the folder that holds it",
+       "the file {} that comes with the program was not found; set GT_HOME to the folder that "
+       "holds it",
        relative);
 }
 

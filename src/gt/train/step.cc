@@ -60,7 +60,8 @@ class CapturedStep : public TrainStep {
     }
     for (const auto& output : graph_->outputs()) {
       Target target;
-      if (output->role == OutputRole::kGradient) target.parameter = parameter_positions.at(output->name);
+      if (output->role == OutputRole::kGradient)
+        target.parameter = parameter_positions.at(output->name);
       if (output->role == OutputRole::kBufferUpdate) target.buffer = buffers.at(output->name);
       targets_.push_back({output->role, target});
     }
@@ -71,7 +72,8 @@ class CapturedStep : public TrainStep {
     SetInput("tokens", batch.tokens);
     SetInput("labels", batch.labels);
     SetInput("valid_tokens", ValidTokens(batch));
-    std::vector<at::Tensor> outputs = program_ ? program_->Run(inputs_) : RunReference(*graph_, inputs_);
+    std::vector<at::Tensor> outputs =
+        program_ ? program_->Run(inputs_) : RunReference(*graph_, inputs_);
     StepResult result;
     result.gradients.resize(parameter_count_);
     at::NoGradGuard no_gradients;
@@ -156,7 +158,8 @@ Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device dev
     PassManagerOptions manager_options;
     manager_options.disabled = config.compile.disable_passes;
     manager_options.reproducer_folder = config.dump_folder;
-    if (config.compile.debug_graph_passes) manager_options.dump_folder = config.dump_folder + "/passes";
+    if (config.compile.debug_graph_passes)
+      manager_options.dump_folder = config.dump_folder + "/passes";
     made.passes = PassManager(DefaultPipeline(), manager_options).Run(*captured.graph);
   }
   made.nodes = captured.graph->node_count();

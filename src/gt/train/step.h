@@ -1,5 +1,6 @@
-// One train step: from a batch to the loss and the gradients. Eager runs the model under libtorch's autograd; captured runs
-// the same step as one graph. The rest of the trainer cannot tell them apart, and neither can the bits.
+// One train step: from a batch to the loss and the gradients. Eager runs the model under libtorch's
+// autograd; captured runs the same step as one graph. The rest of the trainer cannot tell them
+// apart, and neither can the bits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,8 +19,9 @@
 namespace gt {
 
 struct StepResult {
-  at::Tensor loss;                    // a scalar, on the device
-  std::vector<at::Tensor> gradients;  // in the order of model.parameters(); undefined where there is none
+  at::Tensor loss;  // a scalar, on the device
+  std::vector<at::Tensor>
+      gradients;  // in the order of model.parameters(); undefined where there is none
 };
 
 class TrainStep {
@@ -28,8 +30,8 @@ class TrainStep {
   virtual StepResult Run(const Batch& batch) = 0;
 };
 
-// Cross entropy over all tokens divided by the number of valid ones. A function of the model alone, so that eager and
-// captured steps share it to the letter.
+// Cross entropy over all tokens divided by the number of valid ones. A function of the model alone,
+// so that eager and captured steps share it to the letter.
 at::Tensor LossOf(LanguageModel& model, const at::Tensor& tokens, const at::Tensor& labels,
                   const at::Tensor& valid_tokens);
 
@@ -42,8 +44,8 @@ struct CaptureReport {
   int64_t nodes = 0;
 };
 
-// Captures the step (with the batch dimension symbolic when `symbolic_batch`) and applies the configured passes. Dumps and
-// reproducers go to `dump_folder`.
+// Captures the step (with the batch dimension symbolic when `symbolic_batch`) and applies the
+// configured passes. Dumps and reproducers go to `dump_folder`.
 Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device device,
                      bool symbolic_batch, CaptureReport* report);
 

@@ -1,4 +1,5 @@
-// The heart of the foundation: a captured step gives the bits of the eager one, however the graph was treated in between.
+// The heart of the foundation: a captured step gives the bits of the eager one, however the graph
+// was treated in between.
 #include "gt/train/step.h"
 
 #include <ATen/ATen.h>
@@ -75,9 +76,9 @@ TEST(TrainStep, CapturedEqualsEagerOverManySteps) {
     Config config = TinyConfig();
     auto eager_model = TinyModel(config, bf16), captured_model = TinyModel(config, bf16);
     auto eager = MakeEagerStep(*eager_model);
-    auto captured = MakeCapturedStep(
-        *captured_model, CaptureStep(*captured_model, config, at::kCPU, false, nullptr),
-        ExecutorKind::kFast);
+    auto captured = MakeCapturedStep(*captured_model,
+                                     CaptureStep(*captured_model, config, at::kCPU, false, nullptr),
+                                     ExecutorKind::kFast);
     AdamW eager_optimizer(eager_model->parameters(), config.optimizer);
     AdamW captured_optimizer(captured_model->parameters(), config.optimizer);
     for (int64_t step = 0; step < 5; ++step) {
@@ -126,7 +127,8 @@ TEST(TrainStep, PrintedAndParsedAgainGivesTheSameBits) {
     Verify(*parsed);
     EXPECT_EQ(parsed->Hash(), captured.graph->Hash());
     EXPECT_EQ(Print(*parsed), text);
-    ExpectSameBits(expected, RunGraph(*model, std::move(parsed), captured.bound_inputs, batch), *model);
+    ExpectSameBits(expected, RunGraph(*model, std::move(parsed), captured.bound_inputs, batch),
+                   *model);
   }
 }
 
@@ -137,7 +139,8 @@ TEST(TrainStep, EachPassAloneAndEverySubsetGiveTheSameBits) {
   StepResult expected = MakeEagerStep(*model)->Run(batch);
   std::vector<std::string> names;
   for (const auto& pass : DefaultPipeline()) {
-    if (std::find(names.begin(), names.end(), pass->name()) == names.end()) names.emplace_back(pass->name());
+    if (std::find(names.begin(), names.end(), pass->name()) == names.end())
+      names.emplace_back(pass->name());
   }
   Captured captured = CaptureRaw(*model, config, true);
   for (size_t subset = 0; subset < (size_t{1} << names.size()); ++subset) {
@@ -148,7 +151,8 @@ TEST(TrainStep, EachPassAloneAndEverySubsetGiveTheSameBits) {
     SCOPED_TRACE(spec);
     std::unique_ptr<Graph> graph = captured.graph->Clone();
     if (!spec.empty()) PassManager(ParsePipeline(spec)).Run(*graph);
-    ExpectSameBits(expected, RunGraph(*model, std::move(graph), captured.bound_inputs, batch), *model);
+    ExpectSameBits(expected, RunGraph(*model, std::move(graph), captured.bound_inputs, batch),
+                   *model);
   }
 }
 

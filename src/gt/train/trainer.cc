@@ -53,7 +53,8 @@ uint64_t HashState(LanguageModel& model) {
   return hash;
 }
 
-// Dense bf16 peak of GPUs whose figure is published, in FLOP/s; 0 when it is not known (then no MFU is shown).
+// Dense bf16 peak of GPUs whose figure is published, in FLOP/s; 0 when it is not known (then no MFU
+// is shown).
 double PeakFlops(c10::Device device) { return device.is_cuda() ? 989.4e12 : 0.0; }
 
 class Run {
@@ -135,9 +136,9 @@ class Run {
     }
     CaptureReport report;
     Captured captured = CaptureStep(*model_, config_, device_, /*symbolic_batch=*/false, &report);
-    Say("captured {} nodes in {:.0f} ms, {} after passes ({:.0f} ms)", FormatCount(static_cast<double>(report.captured_nodes)),
-        report.capture_seconds * 1e3, FormatCount(static_cast<double>(report.nodes)),
-        report.passes.seconds * 1e3);
+    Say("captured {} nodes in {:.0f} ms, {} after passes ({:.0f} ms)",
+        FormatCount(static_cast<double>(report.captured_nodes)), report.capture_seconds * 1e3,
+        FormatCount(static_cast<double>(report.nodes)), report.passes.seconds * 1e3);
     step_ = MakeCapturedStep(*model_, std::move(captured), config_.compile.executor);
   }
 
@@ -151,9 +152,8 @@ class Run {
     metrics.step = index + 1;
     metrics.grad_norm = ClipGradients(gradients, config_.training.max_norm);
     metrics.loss = result.loss.to(at::kDouble).item<double>();
-    metrics.learning_rate =
-        config_.optimizer.lr *
-        LearningRateFactor(index, config_.training.steps, config_.lr_scheduler);
+    metrics.learning_rate = config_.optimizer.lr *
+                            LearningRateFactor(index, config_.training.steps, config_.lr_scheduler);
     bool finite = std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm);
     // Weights are never updated from a broken gradient: they stay as they were before the step.
     if (finite) optimizer_->Step(gradients, metrics.learning_rate);
@@ -163,7 +163,8 @@ class Run {
   }
 
   void FillRates(StepMetrics& metrics) const {
-    double tokens = static_cast<double>(config_.training.local_batch_size * config_.training.seq_len);
+    double tokens =
+        static_cast<double>(config_.training.local_batch_size * config_.training.seq_len);
     metrics.tokens_per_second = tokens / metrics.seconds;
     if (double peak = PeakFlops(device_); peak > 0) {
       double flops = static_cast<double>(model_->FlopsPerToken(config_.training.seq_len));
@@ -175,8 +176,10 @@ class Run {
   void RequireFinite(const StepMetrics& metrics) const {
     if (std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm)) return;
     Fail(ErrorCode::kNonFiniteLoss,
-         "step {}: the loss is {} and the gradient norm {}; the update was not applied. Lower --optimizer.lr (now {}), "
-         "lengthen --lr_scheduler.warmup_steps, or check the data; metrics up to this step are in {}",
+         "step {}: the loss is {} and the gradient norm {}; the update was not applied. Lower "
+         "--optimizer.lr (now {}), "
+         "lengthen --lr_scheduler.warmup_steps, or check the data; metrics up to this step are in "
+         "{}",
          metrics.step, metrics.loss, metrics.grad_norm, config_.optimizer.lr, metrics_.path());
   }
 

@@ -11,7 +11,8 @@ struct TrainSummary {
   int64_t steps = 0;
   double first_loss = 0;
   double last_loss = 0;
-  // FNV-1a over names and bytes of all parameters and buffers, in order: equal states have equal hashes.
+  // FNV-1a over names and bytes of all parameters and buffers, in order: equal states have equal
+  // hashes.
   uint64_t state_hash = 0;
   std::string metrics_path;
 };

@@ -62,7 +62,8 @@ class TrainerTest : public ::testing::Test {
     ASSERT_EQ(a.size(), b.size());
     for (size_t i = 0; i < a.size(); ++i) {
       EXPECT_EQ(a[i]["loss"].get<double>(), b[i]["loss"].get<double>()) << "step " << i + 1;
-      EXPECT_EQ(a[i]["grad_norm"].get<double>(), b[i]["grad_norm"].get<double>()) << "step " << i + 1;
+      EXPECT_EQ(a[i]["grad_norm"].get<double>(), b[i]["grad_norm"].get<double>())
+          << "step " << i + 1;
     }
     EXPECT_LT(captured.last_loss, captured.first_loss);
   }
@@ -123,16 +124,21 @@ TEST_F(TrainerTest, NonFiniteLossStopsTheRunAndKeepsItsMetrics) {
 TEST_F(TrainerTest, BadDataAndFoldersAreNamed) {
   Config config = Job("bad");
   config.training.dataset_path = (folder_ / "missing.txt").string();
-  EXPECT_NE(MessageOf([&] { Train(config); }, ErrorCode::kDataUnreadable).find("missing.txt"), std::string::npos);
+  EXPECT_NE(MessageOf([&] { Train(config); }, ErrorCode::kDataUnreadable).find("missing.txt"),
+            std::string::npos);
   std::ofstream(folder_ / "short.txt") << "too short";
   config.training.dataset_path = (folder_ / "short.txt").string();
-  EXPECT_NE(MessageOf([&] { Train(config); }, ErrorCode::kDataUnreadable).find("--training.seq_len"), std::string::npos);
+  EXPECT_NE(
+      MessageOf([&] { Train(config); }, ErrorCode::kDataUnreadable).find("--training.seq_len"),
+      std::string::npos);
   config.training.dataset_path = "";
   config.training.dataset = "sampel";
-  EXPECT_NE(MessageOf([&] { Train(config); }, ErrorCode::kDataUnreadable).find("did you mean"), std::string::npos);
+  EXPECT_NE(MessageOf([&] { Train(config); }, ErrorCode::kDataUnreadable).find("did you mean"),
+            std::string::npos);
   config.training.dataset = "sample";
   config.model.flavor = "debugmodle";
-  EXPECT_NE(MessageOf([&] { Train(config); }, ErrorCode::kUnknownModel).find("debugmodel"), std::string::npos);
+  EXPECT_NE(MessageOf([&] { Train(config); }, ErrorCode::kUnknownModel).find("debugmodel"),
+            std::string::npos);
   std::ofstream(folder_ / "file") << "";
   config.model.flavor = "tiny";
   config.dump_folder = (folder_ / "file" / "below").string();
@@ -152,7 +158,8 @@ TEST(LearningRate, WarmsUpStaysAndDecaysToZero) {
   schedule.warmup_steps = 2;
   schedule.decay_ratio = 0.8;
   std::vector<double> factors;
-  for (int64_t step = 0; step < 10; ++step) factors.push_back(LearningRateFactor(step, 10, schedule));
+  for (int64_t step = 0; step < 10; ++step)
+    factors.push_back(LearningRateFactor(step, 10, schedule));
   EXPECT_EQ(factors[0], 0.5);
   EXPECT_EQ(factors[1], 1.0);
   EXPECT_EQ(factors[2], 1.0);
@@ -195,7 +202,8 @@ TEST(Metrics, ReadsWell) {
 TEST(AdamWTest, FollowsTheFormula) {
   Config::Optimizer config;
   config.weight_decay = 0.1;
-  at::Tensor parameter = at::full({3}, 2.0, at::kDouble), gradient = at::full({3}, 0.5, at::kDouble);
+  at::Tensor parameter = at::full({3}, 2.0, at::kDouble),
+             gradient = at::full({3}, 0.5, at::kDouble);
   AdamW optimizer({parameter}, config);
   double value = 2.0, mean = 0, square = 0;
   for (int step = 1; step <= 3; ++step) {
