@@ -4,18 +4,16 @@
 // What every pass keeps to, besides its own contract:
 //   - Bits. Outputs of the graph are bitwise what they were, unless the contract says otherwise.
 //   - Order. Random operators and collectives keep their number and order: dropping a random
-//   operator would shift what the
-//     later ones draw, and dropping a collective on one rank makes the others wait for it.
+//     operator would shift what the later ones draw, and dropping a collective on one rank makes the
+//     others wait for it.
 //   - Output aliasing. The caller owns what a step returns: it scales gradients in place and copies
-//   updates over buffers. A
-//     pass therefore never makes an output share memory with another output or with an input if it
-//     did not before.
+//     updates over buffers. A pass therefore never makes an output share memory with another output
+//     or with an input if it did not before.
 //   - Metadata. A node that takes another's place carries its Meta; of two nodes that become one,
-//   the surviving keeps its own.
+//     the surviving keeps its own.
 //   - Names. Values that stay keep their names.
 //   - Repeatability. The same options on an equal graph give an equal graph, however often Run was
-//   called before: bisecting
-//     and reproducers run a pass again to get the graph it was given.
+//     called before: bisecting and reproducers run a pass again to get the graph it was given.
 //   - Linear time: 3 us a node is the budget.
 // The manager (passes/manager.h) does the rest: timing, verification, checking `changed`, dumps,
 // reproducers.
