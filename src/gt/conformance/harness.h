@@ -131,9 +131,6 @@ class Case {
   // This call is one of few where a symbol may legitimately be pinned to its hint (a kernel that
   // wants a fixed extent).
   void AllowPinned() { pinned_allowed_ = true; }
-  // libtorch's answer does not follow from types for this call (it reads data, say): only the
-  // number and dtypes of the results are compared. Say why at the call.
-  void CompareDTypesOnly() { dtypes_only_ = true; }
   // The result may or may not share memory with an argument. Say why at the call.
   void IgnoreAliasing() { aliasing_ignored_ = true; }
 
@@ -165,15 +162,12 @@ class Case {
   std::vector<Argument> args_;
   OperandList* list_ = nullptr;
   bool pinned_allowed_ = false;
-  bool dtypes_only_ = false;
   bool aliasing_ignored_ = false;
 };
 
 struct ConformOptions {
   bool data_variant = true;  // false: the rule needs to know its sizes; say why at the registration
-  // Strides of results are not compared: say why at the registration.
-  bool ignore_strides = false;
-  double share = 1.0;  // fewer iterations for slow operators
+  double share = 1.0;        // fewer iterations for slow operators
 };
 
 // Registers a generator and with it a test, Conformance.aten_mul_Tensor. Objects of namespace

@@ -531,7 +531,6 @@ class Runner {
       return fmt::format("dtype: libtorch {}, the rule {}", c10::toString(real.scalar_type()),
                          DTypeName(type.dtype));
     }
-    if (c_.dtypes_only_) return "";
     if (ToTorch(type.device) != real.device()) {
       return fmt::format("device: libtorch {}, the rule {}", real.device().str(),
                          DeviceName(type.device));

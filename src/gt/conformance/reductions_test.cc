@@ -141,6 +141,12 @@ Conform kSoftmaxGradient({"aten::_softmax_backward_data", "aten::_log_softmax_ba
                            c.Tensor(dtype, shape).Tensor(dtype, c.MustEqual(shape));
                            OneDim(c).Arg(dtype);
                          });
+// Choosing experts for a number of tokens that only data knows.
+Conform kTopkOfExperts("aten::topk", [](Case& c) {
+  Shape shape = c.RandomShape(0, 2);
+  shape.push_back(8);
+  c.Tensor(c.Pick(kRealTypes), shape).Int(c.Random(1, 8)).Int(-1);
+});
 Conform kTopk("aten::topk",
               [](Case& c) {
                 Self(c, kNumberTypes);

@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <sstream>
 
 #include "gt/conformance/harness.h"

@@ -165,4 +165,16 @@ TensorType TypeOf(const at::Tensor& tensor) {
   return type;
 }
 
+bool FitsType(const at::Tensor& tensor, const TensorType& type, SymbolValues symbols) {
+  if (tensor.dim() != type.rank() || tensor.scalar_type() != ToTorch(type.dtype)) return false;
+  if (tensor.device().type() != ToTorch(type.device).type()) return false;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    auto at = static_cast<size_t>(d);
+    if (tensor.size(d) != type.sizes[at].Evaluate(symbols)) return false;
+    bool meaningful = tensor.size(d) > 1 && tensor.numel() > 0;
+    if (meaningful && tensor.stride(d) != type.strides[at].Evaluate(symbols)) return false;
+  }
+  return true;
+}
+
 }  // namespace gt

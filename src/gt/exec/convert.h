@@ -36,4 +36,8 @@ c10::IValue ToIValue(const ArgSpec& spec, const Argument& argument, SymbolValues
 // The type of a real tensor.
 TensorType TypeOf(const at::Tensor& tensor);
 
+// Whether a tensor is what a type says it is when the symbols have these values. The stride of a
+// dimension of size one, and all strides of an empty tensor, mean nothing.
+bool FitsType(const at::Tensor& tensor, const TensorType& type, SymbolValues symbols);
+
 }  // namespace gt

@@ -8,6 +8,7 @@
 
 #include "gt/base/error.h"
 #include "gt/exec/convert.h"
+#include "gt/ir/text.h"
 
 namespace gt {
 namespace {
@@ -195,6 +196,7 @@ void Program::FindLastUses() {
 std::vector<at::Tensor> Program::Run(std::span<const at::Tensor> inputs) {
   bool changed = binder_.Bind(inputs, symbol_values_) || first_run_;
   first_run_ = false;
+  checking_ = changed;
   // Kernels are called directly, below autograd; nothing here needs a gradient.
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   std::copy(inputs.begin(), inputs.end(), registers_.begin());
@@ -307,20 +309,30 @@ void Program::RunKernel(Instruction& instruction) {
   }
 
   size_t result = 0;
+  auto store = [&](at::Tensor tensor) {
+    if (instruction.data || checking_) CheckResult(instruction, result, tensor);
+    Register target = instruction.results[result++];
+    if (target >= 0) registers_[static_cast<size_t>(target)] = std::move(tensor);
+  };
   for (c10::IValue& value : stack_) {
     if (value.isTensor()) {
-      Register target = instruction.results[result++];
-      if (target >= 0) registers_[static_cast<size_t>(target)] = std::move(value).toTensor();
+      store(std::move(value).toTensor());
     } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorVector()) {
-        Register target = instruction.results[result++];
-        if (target >= 0) registers_[static_cast<size_t>(target)] = tensor;
-      }
+      for (const at::Tensor& tensor : value.toTensorVector()) store(tensor);
     } else if (value.isNone()) {
       ++result;  // an undefined tensor
     }
   }
   stack_.clear();
+}
+
+void Program::CheckResult(const Instruction& instruction, size_t index,
+                          const at::Tensor& tensor) const {
+  const Value* value = instruction.node->result(static_cast<int32_t>(index));
+  if (!tensor.defined() || FitsType(tensor, value->type(), symbol_values_)) return;
+  FailAt(instruction, fmt::format("the kernel returned {} where the graph says {}",
+                                  Print(TypeOf(tensor), graph_.shapes()),
+                                  Print(value->type(), graph_.shapes())));
 }
 
 void Program::ReadInts(Instruction& instruction) {

@@ -77,6 +77,9 @@ class Program {
   void RunKernel(Instruction& instruction);
   void RunViews(Instruction& instruction);
   void ReadInts(Instruction& instruction);
+  // Views are made from the graph's types, so a kernel whose result is laid out otherwise must not go
+  // unnoticed. Checked whenever sizes are new, and at every run where data decides them.
+  void CheckResult(const Instruction& instruction, size_t index, const at::Tensor& tensor) const;
   [[noreturn]] void FailAt(const Instruction& instruction, const std::string& what) const;
   Register RegisterOf(const Value* value) const;
 
@@ -90,6 +93,7 @@ class Program {
   std::vector<Register> unused_inputs_;
   torch::jit::Stack stack_;
   bool first_run_ = true;
+  bool checking_ = false;
 };
 
 }  // namespace gt

@@ -96,17 +96,7 @@ class ReferenceRun {
     const TensorType& type = value.type();
     if (tensor.defined() != type.defined()) Mismatch(node, value, tensor);
     if (!tensor.defined()) return;
-    bool fits = tensor.dim() == type.rank() && tensor.scalar_type() == ToTorch(type.dtype) &&
-                tensor.device().type() == ToTorch(type.device).type();
-    for (int64_t d = 0; fits && d < tensor.dim(); ++d) {
-      auto at = static_cast<size_t>(d);
-      fits = tensor.size(d) == type.sizes[at].Evaluate(symbols_);
-      // The stride of a dimension of size one, and all strides of an empty tensor, mean nothing.
-      if (fits && tensor.size(d) > 1 && tensor.numel() > 0) {
-        fits = tensor.stride(d) == type.strides[at].Evaluate(symbols_);
-      }
-    }
-    if (!fits) Mismatch(node, value, tensor);
+    if (!FitsType(tensor, type, symbols_)) Mismatch(node, value, tensor);
   }
 
   [[noreturn]] void Mismatch(const Node& node, const Value& value, const at::Tensor& tensor) {

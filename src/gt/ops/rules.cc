@@ -71,7 +71,7 @@ void Promotion::AddTensor(const TensorType& tensor) {
 void Promotion::AddNumber(const Argument& number) { Merge(number_, NumberType(number)); }
 
 void Promotion::Add(int arg) {
-  if (ctx_.IsNone(arg)) return;
+  if (ctx_.IsNone(arg) && ctx_.op().schema.args[static_cast<size_t>(arg)].optional) return;
   if (ctx_.IsNumber(arg)) {
     AddNumber(ctx_.arg(arg));
   } else {
@@ -95,7 +95,7 @@ DType Promotion::Result() const {
     return high;
   };
   std::optional<DType> result = combine(dimensioned_, combine(zero_dim_, number_));
-  GT_CHECK(result.has_value(), "{} promotes no argument at all", ctx_.op().name.str());
+  if (!result) ctx_.Reject("needs at least one tensor or number");
   return *result;
 }
 
