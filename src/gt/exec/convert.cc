@@ -1,6 +1,7 @@
 #include "gt/exec/convert.h"
 
 #include <ATen/core/List.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include <array>
 #include <unordered_map>
@@ -154,6 +155,12 @@ c10::IValue ToIValue(const ArgSpec& spec, const Argument& argument, SymbolValues
       break;
   }
   GT_CHECK(false, "argument '{}' is not a plain value", spec.name);
+}
+
+at::Tensor WrappedNumber(const at::Scalar& number) {
+  at::Tensor tensor = at::scalar_tensor(number, at::device(at::kCPU).dtype(number.type()));
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
 }
 
 TensorType TypeOf(const at::Tensor& tensor) {

@@ -33,6 +33,10 @@ std::string FullName(const c10::OperatorName& name);
 // `symbols`.
 c10::IValue ToIValue(const ArgSpec& spec, const Argument& argument, SymbolValues symbols);
 
+// A number as libtorch passes it where the schema says Tensor: it takes part in type promotion as a
+// Python scalar does.
+at::Tensor WrappedNumber(const at::Scalar& number);
+
 // The type of a real tensor.
 TensorType TypeOf(const at::Tensor& tensor);
 

@@ -12,6 +12,9 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
@@ -46,7 +49,27 @@ CudaLoad LoadCuda() {
   return {true, ""};
 }
 
+// Asked of the driver itself, since libtorch's own answer needs its CUDA headers.
+std::string GpuName(int index) {
+  using GetName = int (*)(char*, int, int);
+  auto get_name = reinterpret_cast<GetName>(dlsym(RTLD_DEFAULT, "cuDeviceGetName"));
+  char name[256] = "";
+  if (get_name == nullptr || get_name(name, sizeof name, index) != 0) return "";
+  return name;
+}
+
 }  // namespace
+
+double PeakFlops(c10::Device device) {
+  if (!device.is_cuda()) return 0.0;
+  static constexpr std::pair<std::string_view, double> kPeaks[] = {
+      {"B200", 2250e12}, {"H200", 989.4e12}, {"H100", 989.4e12}, {"A100", 312e12}};
+  std::string name = GpuName(std::max<int>(device.index(), 0));
+  for (const auto& [model, flops] : kPeaks) {
+    if (name.find(model) != std::string::npos) return flops;
+  }
+  return 0.0;
+}
 
 void PrepareCpu() {
   const char* variable = "ONEDNN_MAX_CPU_ISA";

@@ -26,6 +26,9 @@ void SetDeterministic(bool on);
 // Waits until everything queued on the device has run.
 void Synchronize(c10::Device device);
 
+// Published dense bf16 peak of the device in FLOP/s; 0 when it is not known (CPUs, other GPUs).
+double PeakFlops(c10::Device device);
+
 struct MemoryUse {
   int64_t current = 0;
   int64_t peak = 0;

@@ -1,6 +1,5 @@
 #include "gt/exec/program.h"
 
-#include <ATen/ScalarOps.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/TensorImpl.h>
 
@@ -36,26 +35,14 @@ bool IsPlainView(const Node& node) {
   for (int32_t i = 0; i < node.result_count(); ++i) {
     if (node.result(i)->type().dtype != base->type().dtype) return false;
   }
-  return node.op().name.str() != "aten::_conj";
+  // _conj changes values, and as_strided counts its offset from the beginning of the storage.
+  const std::string& name = node.op().name.str();
+  return name != "aten::_conj" && name != "aten::_neg_view" && name != "aten::as_strided";
 }
 
 // Tensors whose conjugation or negation is still to be done: kernels do not know about it, the
 // dispatcher does it first.
 constexpr c10::DispatchKeySet kLazyBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
-
-at::Tensor WrappedNumber(const Argument& argument) {
-  at::Scalar scalar;
-  if (const Dim* dim = std::get_if<Dim>(&argument)) {
-    scalar = *dim->as_const();
-  } else if (const bool* flag = std::get_if<bool>(&argument)) {
-    scalar = *flag;
-  } else {
-    scalar = std::get<double>(argument);
-  }
-  at::Tensor tensor = at::scalar_tensor(scalar, at::device(at::kCPU).dtype(scalar.type()));
-  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return tensor;
-}
 
 }  // namespace
 
@@ -160,7 +147,7 @@ void Program::LowerKernel(const Node& node, Instruction& instruction) {
       continue;
     }
     if (specs[i].kind == ArgKind::kTensor && !std::holds_alternative<std::monostate>(argument)) {
-      instruction.arguments[i] = WrappedNumber(argument);
+      instruction.arguments[i] = WrappedNumber(ToIValue(specs[i], argument, {}).toScalar());
       continue;
     }
     bool symbolic = false;

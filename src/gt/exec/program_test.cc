@@ -49,6 +49,17 @@ TEST(Program, ChainsOfViewsNeedNoKernel) {
   }
 }
 
+TEST(Program, AsStridedCountsFromTheBeginningOfTheStorage) {
+  auto graph = Checked(R"(graph @g(%x: input "x" f32[8]) {
+  %tail = aten::slice.Tensor(%x, dim = 0, start = 4, end = 8) : f32[4] offset [4]
+  %look = aten::as_strided(%tail, size = [2], stride = [3], storage_offset = 1) : f32[2]{3} offset [1]
+  %neg = aten::neg(%look) : f32[2]
+  return result "y" %neg
+})");
+  at::Tensor x = at::arange(8, at::kFloat);
+  ExpectBothGive(*graph, {x}, -x.slice(0, 4, 8).as_strided({2}, {3}, 1));
+}
+
 TEST(Program, ListArgumentsAndMissingElements) {
   auto graph = Checked(R"(graph @g(%x: input "x" f32[3, 4], %i: input "i" i64[2]) {
   %cat = aten::cat([%x, %x], dim = 0) : f32[6, 4]

@@ -1,8 +1,6 @@
 #include "gt/exec/reference.h"
 
-#include <ATen/ScalarOps.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/scalar_tensor.h>
 
 #include <unordered_map>
 
@@ -70,12 +68,7 @@ class ReferenceRun {
       return spec.optional_elements ? c10::IValue(optional_tensors) : c10::IValue(tensors);
     }
     c10::IValue value = ToIValue(spec, argument, symbols_);
-    if (spec.kind == ArgKind::kTensor && value.isScalar()) {
-      at::Scalar scalar = value.toScalar();
-      at::Tensor number = at::scalar_tensor(scalar, at::device(at::kCPU).dtype(scalar.type()));
-      number.unsafeGetTensorImpl()->set_wrapped_number(true);
-      return number;
-    }
+    if (spec.kind == ArgKind::kTensor && value.isScalar()) return WrappedNumber(value.toScalar());
     return value;
   }
 

@@ -8,6 +8,26 @@
 //     %mm = aten::mm(%x, %t) : f32[s0, 2] {module = "layers.0", seq = 3, source = "llama3.cc:12"}
 //     return loss "loss" %l, gradient "w" %g
 //   }
+//
+// A graph is inputs, up to three blocks in this order (symbols, facts, guards; their entries stand
+// on lines of their own or are separated by ';'), nodes, and outputs. In detail:
+//
+//   type       f32[s0, 16] is row-major; other strides directly behind: f32[s0, 16]{1, s0}; a
+//              device other than the CPU last: f32[2] @cuda:0; none: left undefined by libtorch
+//   size       + - * and parentheses, floordiv(a, b), min(a, b), max(a, b); also read: % and,
+//              inside square brackets, //
+//   node       results = operator(arguments) binds [u0] : types offset [4] {metadata}; a part that
+//              has nothing to say is left out, several types stand in parentheses
+//   argument   tensors that lead the schema stand by position, all others as name = value, and
+//              those equal to the schema's default are left out. Values: %x, [%x, none], 2,
+//              s0 * 4, 2.0, 1e-05, inf, true, [1, s0], "text", none, f32, "cuda:0" for devices,
+//              strided, preserve, or a graph, which shares the symbols of the one around it
+//   offset     where each result of a view begins in what it views; left out when all are 0
+//   metadata   module, phase, seq, source, ep, exchange, recompute, bucket, and chunk = {id,
+//              region, role, producer, backward, original, proof}; only what is not the default
+//   name       letters, digits, '_' and '.'; any other text in quotes: %"a b". Strings know the
+//              escapes \" \\ \n \t and \xHH, so that any bytes survive
+//   comment    from // to the end of the line
 #pragma once
 
 #include <memory>

@@ -53,10 +53,6 @@ uint64_t HashState(LanguageModel& model) {
   return hash;
 }
 
-// Dense bf16 peak of GPUs whose figure is published, in FLOP/s; 0 when it is not known (then no MFU
-// is shown).
-double PeakFlops(c10::Device device) { return device.is_cuda() ? 989.4e12 : 0.0; }
-
 class Run {
  public:
   explicit Run(const Config& config)
