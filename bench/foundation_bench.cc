@@ -19,7 +19,7 @@
 #include "gt/exec/program.h"
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
-#include "gt/models/llama3.h"
+#include "gt/models/model.h"
 #include "gt/passes/pipeline.h"
 #include "gt/passes/registry.h"
 #include "gt/train/step.h"
@@ -38,11 +38,8 @@ double BestSeconds(int tries, const std::function<void()>& body) {
   return best;
 }
 
-gt::Llama3Config DebugModel(int64_t layers) {
-  gt::Llama3Config config;
-  config.layers = layers;
-  config.max_length = 64;
-  return config;
+gt::ModelPtr DebugModel(int64_t layers, const char* flavor = "debugmodel") {
+  return gt::BuildModel("llama3", flavor, {.max_length = 64, .layers = layers});
 }
 
 gt::Captured Capture(gt::LanguageModel& model, int64_t batch, int64_t length, bool symbolic,
@@ -50,6 +47,7 @@ gt::Captured Capture(gt::LanguageModel& model, int64_t batch, int64_t length, bo
   gt::Config config;
   config.training.local_batch_size = batch;
   config.training.seq_len = length;
+  config.training.loss_chunks = 1;
   config.compile.enable_passes = false;
   return gt::CaptureStep(model, config, device, symbolic, nullptr);
 }
@@ -62,12 +60,12 @@ void Report(const std::string& what, double value, const std::string& unit, doub
 }
 
 double CapturePerNode(int64_t layers, int64_t* nodes) {
-  gt::Llama3 model(DebugModel(layers));
+  gt::ModelPtr model = DebugModel(layers);
   double best = 1e30;
   for (int i = 0; i < 5; ++i) {
     gt::Captured captured;  // freed outside of the measured time: that is not capturing
     best =
-        std::min(best, BestSeconds(1, [&] { captured = Capture(model, 8, 64, true, at::kCPU); }));
+        std::min(best, BestSeconds(1, [&] { captured = Capture(*model, 8, 64, true, at::kCPU); }));
     *nodes = captured.graph->node_count();
   }
   return 1e6 * best / static_cast<double>(*nodes);
@@ -83,8 +81,8 @@ void BenchCapture() {
 }
 
 void BenchCore() {
-  gt::Llama3 model(DebugModel(61));
-  std::unique_ptr<gt::Graph> graph = Capture(model, 8, 64, true, at::kCPU).graph;
+  gt::ModelPtr model = DebugModel(61);
+  std::unique_ptr<gt::Graph> graph = Capture(*model, 8, 64, true, at::kCPU).graph;
   auto nodes = static_cast<double>(graph->node_count());
   auto per_node = [nodes](double seconds) { return 1e6 * seconds / nodes; };
   Report("verifier", per_node(BestSeconds(5, [&] { gt::Verify(*graph); })), "us/node", 3);
@@ -110,24 +108,20 @@ void BenchCore() {
 // A step whose kernels do next to nothing, so that what is left is the host's work. On a GPU the
 // time until everything is queued is measured, with an empty queue before each try.
 void BenchExecutor(c10::Device device) {
-  gt::Llama3Config config = DebugModel(6);
-  config.width = 32;
-  config.heads = config.kv_heads = 2;
-  config.ffn_width = 32;
-  config.vocab = 256;
-  gt::Llama3 model(config);
-  gt::nn::Materialize(model, device, 1);
+  gt::ModelPtr model = DebugModel(6, "tiny");
+  gt::nn::Materialize(*model, device, 1);
   gt::Batch batch;
   batch.tokens = at::randint(256, {2, 4}, at::device(device).dtype(at::kLong));
   batch.labels = at::randint(256, {2, 4}, at::device(device).dtype(at::kLong));
+  batch.positions = at::arange(4, batch.tokens.options()).expand({2, 4}).contiguous();
   batch.valid_tokens = 8;
-  auto eager = gt::MakeEagerStep(model);
-  gt::Captured captured = Capture(model, 2, 4, false, device);
+  auto eager = gt::MakeEagerStep(*model, {});
+  gt::Captured captured = Capture(*model, 2, 4, false, device);
   gt::PassManager(gt::DefaultPipeline()).Run(*captured.graph);
   int64_t nodes = captured.graph->node_count();
-  auto replay = gt::MakeCapturedStep(model, std::move(captured), gt::ExecutorKind::kFast);
+  auto replay = gt::MakeCapturedStep(*model, std::move(captured), gt::ExecutorKind::kFast);
   auto once = [&](gt::TrainStep& step) {
-    double seconds = BestSeconds(1, [&] { step.Run(batch); });
+    double seconds = BestSeconds(1, [&] { step.Run(batch, 8); });
     gt::Synchronize(device);
     return seconds;
   };
@@ -146,7 +140,7 @@ void BenchExecutor(c10::Device device) {
 
 void BenchLargest() {
   double seconds = BestSeconds(1, [&] {
-    auto model = gt::BuildModel("llama3", "405B", 8192);
+    auto model = gt::BuildModel("llama3", "405B", {.max_length = 8192});
     Capture(*model, 8, 8192, true, at::kCPU);
   });
   Report("llama3 405B built and captured", seconds, "s", 2);

@@ -18,6 +18,24 @@ add_library(GraphTrainer::third_party INTERFACE IMPORTED GLOBAL)
 gt_find_header(FMT fmt/format.h libfmt-dev)
 gt_find_header(SPDLOG spdlog/spdlog.h libspdlog-dev)
 gt_find_header(JSON nlohmann/json.hpp nlohmann-json3-dev)
+# Libraries with code: a header and the library itself, the static one where there is one, so that the program also runs
+# on machines that have none of them. Where one is missing, GT_HAVE_<name> is not defined and what needs it says so.
+function(gt_find_library name header library package)
+  find_path(GT_${name}_INCLUDE ${header} HINTS ENV CPATH ENV CPLUS_INCLUDE_PATH)
+  find_library(GT_${name}_LIBRARY NAMES lib${library}.a ${library} HINTS ENV LIBRARY_PATH)
+  mark_as_advanced(GT_${name}_INCLUDE GT_${name}_LIBRARY)
+  if(NOT GT_${name}_INCLUDE OR NOT GT_${name}_LIBRARY)
+    message(WARNING "${package} was not found: gt will be built without it")
+    return()
+  endif()
+  target_include_directories(GraphTrainer::third_party SYSTEM INTERFACE ${GT_${name}_INCLUDE})
+  target_link_libraries(GraphTrainer::third_party INTERFACE ${GT_${name}_LIBRARY})
+  target_compile_definitions(GraphTrainer::third_party INTERFACE GT_HAVE_${name})
+endfunction()
+gt_find_library(PCRE2 pcre2.h pcre2-8 libpcre2-dev)            # pre-tokenizer patterns
+gt_find_library(UTF8PROC utf8proc.h utf8proc libutf8proc-dev)  # Unicode normal forms and categories
+gt_find_library(ZLIB zlib.h z zlib1g-dev)                      # gzipped data
+gt_find_library(ZSTD zstd.h zstd libzstd-dev)                  # data in .zst
 target_compile_definitions(GraphTrainer::third_party INTERFACE FMT_HEADER_ONLY SPDLOG_FMT_EXTERNAL)
 target_link_libraries(GraphTrainer::third_party INTERFACE Threads::Threads)
 

@@ -3,6 +3,8 @@
 torch_release=2.11.0
 # All that libtorch's CPU half needs of CUDA; with a driver, pip brings the whole list instead.
 torch_lean_extras=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+# Headers that the CUDA runtime's own include: without them gt is built without CUDA graphs.
+torch_headers=(nvidia-cuda-crt==13.0.88)
 
 # Sets torch_dir. Order: $GT_TORCH_DIR, the torch of the active python3, the cache, a new installation in the cache.
 find_torch() {
@@ -58,7 +60,7 @@ install_torch() {
   say "installing libtorch $torch_release into $cache ($size, once per user)"
   mkdir "$partial/tmp"
   TMPDIR=$partial/tmp step pip "${pip[@]}" install --no-cache-dir --no-compile --progress-bar off \
-    --target "$partial/site" "torch==$torch_release" "${deps[@]}" || exit 1
+    --target "$partial/site" "torch==$torch_release" "${torch_headers[@]}" "${deps[@]}" || exit 1
   is_right_torch "$partial/site/torch" || die "pip installed something else than torch $torch_release: $partial/site"
   if ldd "$partial/site/torch/lib/libtorch_cpu.so" | grep 'not found' >&2; then
     die "libtorch does not find the libraries named above"

@@ -11,7 +11,8 @@ missing_packages() {
         want_program cmake cmake
         want_program ninja ninja-build
         want_headers fmt/format.h=libfmt-dev spdlog/spdlog.h=libspdlog-dev \
-          nlohmann/json.hpp=nlohmann-json3-dev
+          nlohmann/json.hpp=nlohmann-json3-dev pcre2.h=libpcre2-dev utf8proc.h=libutf8proc-dev \
+          zlib.h=zlib1g-dev zstd.h=libzstd-dev
         ;;
       torch) # to find or install libtorch
         [ -z "${GT_TORCH_DIR-}" ] || continue

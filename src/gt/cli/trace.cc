@@ -11,8 +11,8 @@
 #include "gt/config/command_line.h"
 #include "gt/exec/device.h"
 #include "gt/ir/text.h"
-#include "gt/models/model.h"
 #include "gt/train/metrics.h"
+#include "gt/train/setup.h"
 #include "gt/train/step.h"
 
 namespace gt::cli {
@@ -76,14 +76,11 @@ int RunTrace(Arguments args) {
   // A step for a GPU can be captured on a machine without one.
   c10::Device device =
       config.device == DeviceChoice::kCuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
-  auto model = BuildModel(config.model.name, config.model.flavor, config.training.seq_len);
-  if (config.training.mixed_precision_param == TrainingDtype::kBfloat16) {
-    CastParametersForCompute(*model, at::kBFloat16);
-  }
+  ModelPtr model = BuildConfiguredModel(config);
   CaptureReport report;
   Captured captured = CaptureStep(*model, config, device,
                                   symbolic_batch && config.training.local_batch_size > 1, &report);
-  fmt::print("{} {}: {} parameters\n", config.model.name, config.model.flavor,
+  fmt::print("{}: {} parameters\n", ModelTitle(config),
              FormatCount(static_cast<double>(nn::ParameterCount(*model))));
   PrintTable(*captured.graph, report);
   if (!output.empty()) {

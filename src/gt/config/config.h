@@ -16,7 +16,11 @@
 namespace gt {
 
 enum class DeviceChoice { kAuto, kCpu, kCuda };
-enum class AttentionBackend { kSdpa };
+enum class AttentionBackend { kSdpa, kFlex };
+enum class AttentionMask { kCausal, kBlockCausal };
+enum class ShuffleChoice { kAuto, kFalse, kTrue };
+enum class CheckpointAsync { kDisabled, kAsync };
+enum class ExportDtype { kFloat32, kBfloat16, kFloat16 };
 enum class TrainingDtype { kFloat32, kBfloat16 };
 enum class DecayType { kLinear, kCosine, kSqrt, kNone };
 enum class CompileMode { kEager, kAotFxTrace };
@@ -25,7 +29,19 @@ enum class ExecutorKind { kFast, kReference };
 template <>
 inline constexpr std::array<std::string_view, 3> kEnumNames<DeviceChoice> = {"auto", "cpu", "cuda"};
 template <>
-inline constexpr std::array<std::string_view, 1> kEnumNames<AttentionBackend> = {"sdpa"};
+inline constexpr std::array<std::string_view, 2> kEnumNames<AttentionBackend> = {"sdpa", "flex"};
+template <>
+inline constexpr std::array<std::string_view, 2> kEnumNames<AttentionMask> = {"causal",
+                                                                              "block_causal"};
+template <>
+inline constexpr std::array<std::string_view, 3> kEnumNames<ShuffleChoice> = {"auto", "false",
+                                                                              "true"};
+template <>
+inline constexpr std::array<std::string_view, 2> kEnumNames<CheckpointAsync> = {"disabled",
+                                                                                "async"};
+template <>
+inline constexpr std::array<std::string_view, 3> kEnumNames<ExportDtype> = {"float32", "bfloat16",
+                                                                            "float16"};
 template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<TrainingDtype> = {"float32",
                                                                               "bfloat16"};

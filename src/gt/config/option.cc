@@ -1,5 +1,6 @@
 #include "gt/config/option.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -190,6 +191,14 @@ std::string Option::TomlText() const {
                     binding_);
 }
 
+namespace {
+
+bool IsOneOf(const EnumBinding& e, std::string_view name) {
+  return std::find(e.names.begin(), e.names.end(), name) != e.names.end();
+}
+
+}  // namespace
+
 void Option::SetFromText(std::string_view text, const std::string& where, bool append,
                          Problems& problems) {
   std::visit(Overloaded{
@@ -223,6 +232,10 @@ void Option::SetFromToml(const toml::Value& value, const std::string& where, Pro
                  [&](const EnumBinding& e) {
                    if (const auto* name = std::get_if<std::string>(&value.data)) {
                      SetEnum(e, *name, where, problems);
+                   } else if (const auto* flag = std::get_if<bool>(&value.data);
+                              flag != nullptr && IsOneOf(e, ValueText(*flag))) {
+                     // For choices such as auto, false, true.
+                     SetEnum(e, ValueText(*flag), where, problems);
                    } else {
                      wrong_type();
                    }

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "gt/base/error.h"
+#include "gt/exec/graph_object.h"
 
 namespace gt {
 namespace {
@@ -149,9 +150,10 @@ c10::IValue ToIValue(const ArgSpec& spec, const Argument& argument, SymbolValues
       return static_cast<int64_t>(at::kStrided);
     case ArgKind::kMemoryFormat:
       return static_cast<int64_t>(ToTorch(std::get<MemoryFormat>(argument)));
+    case ArgKind::kGraph:
+      return ToIValue(std::get<GraphRef>(argument));
     case ArgKind::kTensorList:
     case ArgKind::kGenerator:
-    case ArgKind::kGraph:
       break;
   }
   GT_CHECK(false, "argument '{}' is not a plain value", spec.name);

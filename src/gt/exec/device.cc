@@ -122,4 +122,8 @@ MemoryUse MemoryOf(c10::Device device) {
   return use;
 }
 
+void ResetPeakMemory(c10::Device device) {
+  if (device.is_cuda()) at::getDeviceAllocator(c10::kCUDA)->resetPeakStats(device.index());
+}
+
 }  // namespace gt

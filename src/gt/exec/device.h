@@ -35,5 +35,7 @@ struct MemoryUse {
 };
 // Bytes in use: the allocator's on a GPU, the process's resident set on the CPU.
 MemoryUse MemoryOf(c10::Device device);
+// The peak counts from now on; on the CPU it cannot be reset.
+void ResetPeakMemory(c10::Device device);
 
 }  // namespace gt

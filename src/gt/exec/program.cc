@@ -7,6 +7,7 @@
 
 #include "gt/base/error.h"
 #include "gt/exec/convert.h"
+#include "gt/exec/op_profiler.h"
 #include "gt/ir/text.h"
 
 namespace gt {
@@ -187,6 +188,7 @@ std::vector<at::Tensor> Program::Run(std::span<const at::Tensor> inputs) {
   // Kernels are called directly, below autograd; nothing here needs a gradient.
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   std::copy(inputs.begin(), inputs.end(), registers_.begin());
+  OpProfiler* profiler = OpProfiler::Active();
   size_t done = 0;
   try {
     for (; done < instructions_.size(); ++done) {
@@ -195,7 +197,12 @@ std::vector<at::Tensor> Program::Run(std::span<const at::Tensor> inputs) {
           (changed && (instruction.symbolic || instruction.kind == Kind::kViews))) {
         Refresh(instruction);
       }
+      if (profiler != nullptr) {
+        const Meta& meta = instruction.node->meta();
+        profiler->Begin(instruction.node->op().name.str(), meta.module, meta.phase);
+      }
       Execute(instruction);
+      if (profiler != nullptr) profiler->End();
       for (Register dead : instruction.dead) registers_[static_cast<size_t>(dead)].reset();
     }
   } catch (const c10::Error& error) {

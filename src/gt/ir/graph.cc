@@ -222,13 +222,31 @@ int32_t Graph::NumberNodes() {
 std::unique_ptr<Graph> Graph::Clone() const {
   auto copy = std::make_unique<Graph>(name_);
   *copy->shapes_ = *shapes_;
+  CopyInto(*copy, {});
+  return copy;
+}
+
+std::unique_ptr<Graph> Graph::CloneInto(const Graph& outer,
+                                        std::span<const TensorType* const> last_inputs) const {
+  auto copy = std::make_unique<Graph>(name_);
+  copy->ShareShapes(outer);
+  CopyInto(*copy, last_inputs);
+  return copy;
+}
+
+void Graph::CopyInto(Graph& target, std::span<const TensorType* const> last_inputs) const {
+  Graph* copy = &target;
   copy->next_suffix_ = next_suffix_;
   copy->by_name_.reserve(by_name_.size());
   std::unordered_map<const Value*, Value*> images;
   images.reserve(by_name_.size());
-  for (const auto& input : inputs_) {
-    images[&input->value] =
-        copy->AddInput(input->role, input->name, input->value.type(), input->value.name());
+  GT_CHECK(last_inputs.size() <= inputs_.size(), "graph @{} has {} inputs, {} types were given",
+           name_, inputs_.size(), last_inputs.size());
+  size_t kept = inputs_.size() - last_inputs.size();
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const Input& input = *inputs_[i];
+    const TensorType& type = i < kept ? input.value.type() : *last_inputs[i - kept];
+    images[&input.value] = copy->AddInput(input.role, input.name, type, input.value.name());
   }
   for (const Node* node = first_; node != nullptr; node = node->next_) {
     NodeSpec spec;
@@ -258,7 +276,6 @@ std::unique_ptr<Graph> Graph::Clone() const {
   for (const auto& output : outputs_) {
     copy->AddOutput(output->role, output->name, images.at(output->value()));
   }
-  return copy;
 }
 
 namespace {

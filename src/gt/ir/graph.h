@@ -253,6 +253,11 @@ class Graph {
   NodeRange nodes() const { return {first_}; }
 
   std::unique_ptr<Graph> Clone() const;
+  // A copy to be nested in `outer`: its symbols are the outer graph's, and its last inputs get the
+  // types of the outer tensors that they stand for. For graphs whose inner values do not depend on
+  // the extents of those (functions on single numbers).
+  std::unique_ptr<Graph> CloneInto(const Graph& outer,
+                                   std::span<const TensorType* const> last_inputs) const;
   // Changes whenever anything a pass could change changes: structure, types, arguments, metadata,
   // roles, guards. Independent of value names.
   uint64_t Hash() const;
@@ -263,6 +268,7 @@ class Graph {
 
  private:
   friend class Node;
+  void CopyInto(Graph& copy, std::span<const TensorType* const> last_inputs) const;
   std::string FreshName(std::string_view base);
   void ClaimName(Value* value, std::string name);
   void Link(Node* node, Node* before);

@@ -10,7 +10,7 @@ namespace {
 
 TEST(Models, FlavorsHaveTheirPublishedSizes) {
   auto count = [](const std::string& flavor) {
-    return nn::ParameterCount(*BuildModel("llama3", flavor, 16));
+    return nn::ParameterCount(*BuildModel("llama3", flavor, {.max_length = 16}));
   };
   EXPECT_EQ(count("debugmodel"), 6'163'712);
   EXPECT_EQ(count("8B"), 8'030'261'248);
@@ -19,12 +19,13 @@ TEST(Models, FlavorsHaveTheirPublishedSizes) {
 }
 
 TEST(Models, BuildingAllocatesNoWeights) {
-  auto model = BuildModel("llama3", "405B", 16);
+  auto model = BuildModel("llama3", "405B", {.max_length = 16});
   for (const at::Tensor& parameter : model->parameters()) EXPECT_TRUE(parameter.is_meta());
 }
 
 TEST(Models, WeightsDependOnSeedAndNameAlone) {
-  auto a = BuildModel("llama3", "tiny", 16), b = BuildModel("llama3", "tiny", 32);
+  auto a = BuildModel("llama3", "tiny", {.max_length = 16}),
+       b = BuildModel("llama3", "tiny", {.max_length = 32});
   nn::Materialize(*a, at::kCPU, 7);
   nn::Materialize(*b, at::kCPU, 7);
   auto left = a->named_parameters(), right = b->named_parameters();
@@ -39,7 +40,7 @@ TEST(Models, UnknownNamesSuggestTheNearest) {
   for (auto [name, flavor, expected] :
        {std::tuple{"lama3", "8B", "llama3"}, std::tuple{"llama3", "80B", "8B"}}) {
     try {
-      BuildModel(name, flavor, 16);
+      BuildModel(name, flavor, {.max_length = 16});
       FAIL();
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kUnknownModel);

@@ -1,8 +1,40 @@
 #include "gt/nn/blocks.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 namespace gt::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+// libtorch has the kernels, but its own derivative of the fused operator exists for GPUs only and
+// its forward decomposes everywhere else; called below autograd it is one operator on every device
+// that has it.
+class FusedRmsNorm : public torch::autograd::Function<FusedRmsNorm> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            int64_t width, double epsilon) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    auto [out, rstd] = at::_fused_rms_norm(x, {width}, weight, epsilon);
+    ctx->save_for_backward({x, weight, rstd});
+    ctx->saved_data["width"] = width;
+    return out;
+  }
+
+  static tensor_list backward(AutogradContext* ctx, tensor_list gradients) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    tensor_list saved = ctx->get_saved_variables();
+    auto [x, weight] =
+        at::_fused_rms_norm_backward(gradients[0], saved[0], {ctx->saved_data["width"].toInt()},
+                                     saved[2], saved[1], {true, true});
+    return {x, weight, {}, {}};
+  }
+};
+
+}  // namespace
 
 Linear::Linear(int64_t in_features, int64_t out_features, Init init) {
   AddParameter("weight", weight_, {out_features, in_features}, init);
@@ -23,9 +55,13 @@ RmsNorm::RmsNorm(int64_t width, double epsilon) : width_(width), epsilon_(epsilo
 }
 
 at::Tensor RmsNorm::forward(const at::Tensor& x) {
+  at::Tensor weight = weight_();
+  if (x.is_cuda() && x.scalar_type() == weight.scalar_type()) {
+    return FusedRmsNorm::apply(x, weight, width_, epsilon_);
+  }
   at::Tensor wide = x.to(at::kFloat);
   at::Tensor scale = at::rsqrt(at::mean(wide.pow(2), {-1}, /*keepdim=*/true) + epsilon_);
-  return (wide * scale).to(x.scalar_type()) * weight_();
+  return (wide * scale).to(x.scalar_type()) * weight;
 }
 
 SwiGlu::SwiGlu(int64_t width, int64_t hidden, Init in, Init out)

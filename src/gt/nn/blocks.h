@@ -10,6 +10,7 @@ class Linear : public Module {
  public:
   Linear(int64_t in_features, int64_t out_features, Init init);
   at::Tensor forward(const at::Tensor& x);
+  at::Tensor weight() const { return weight_(); }
 
  private:
   Parameter weight_;
@@ -19,12 +20,14 @@ class Embedding : public Module {
  public:
   Embedding(int64_t count, int64_t width, Init init);
   at::Tensor forward(const at::Tensor& indices);
+  at::Tensor weight() const { return weight_(); }
 
  private:
   Parameter weight_;
 };
 
-// x / rms(x) * weight, computed in float32 whatever the dtype of x.
+// x / rms(x) * weight over the last dimension, computed in float32 whatever the dtype of x. One
+// kernel on GPUs.
 class RmsNorm : public Module {
  public:
   RmsNorm(int64_t width, double epsilon);
@@ -36,11 +39,21 @@ class RmsNorm : public Module {
   double epsilon_;
 };
 
+// What stands after attention in a block: one SwiGlu, or a mixture of experts.
+class FeedForward : public Module {
+ public:
+  explicit FeedForward(std::source_location where = std::source_location::current())
+      : Module(where) {}
+  virtual at::Tensor forward(const at::Tensor& x) = 0;
+  // Weights that multiply one token.
+  virtual int64_t ActiveParameters() const { return ParameterCount(*this); }
+};
+
 // w2(silu(w1 x) * w3 x)
-class SwiGlu : public Module {
+class SwiGlu : public FeedForward {
  public:
   SwiGlu(int64_t width, int64_t hidden, Init in, Init out);
-  at::Tensor forward(const at::Tensor& x);
+  at::Tensor forward(const at::Tensor& x) override;
 
  private:
   Ref<Linear> w1_, w2_, w3_;

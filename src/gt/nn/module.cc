@@ -1,11 +1,14 @@
 #include "gt/nn/module.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 
+#include <cmath>
+#include <numbers>
 #include <unordered_set>
 
 #include "gt/base/error.h"
+#include "gt/trace/recorder.h"
 
 namespace gt::nn {
 namespace {
@@ -19,28 +22,62 @@ uint64_t StreamOf(int64_t seed, const std::string& name) {
   return hash;
 }
 
+// A number in (0, 1) for every element: SplitMix64 at position `index` of the stream.
+double UniformAt(uint64_t stream, uint64_t index) {
+  uint64_t z = stream + (index + 1) * 0x9e3779b97f4a7c15ull;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  z ^= z >> 31;
+  return (static_cast<double>(z >> 11) + 0.5) * 0x1p-53;
+}
+
+// Inverse of the normal distribution (Acklam's rational approximation, relative error 1e-9).
+double NormalQuantile(double p) {
+  constexpr double a[] = {-3.969683028665376e+01, 2.209460984245205e+02,  -2.759285104469687e+02,
+                          1.383577518672690e+02,  -3.066479806614716e+01, 2.506628277459239e+00};
+  constexpr double b[] = {-5.447609879822406e+01, 1.615858368580409e+02, -1.556989798598866e+02,
+                          6.680131188771972e+01, -1.328068155288572e+01};
+  constexpr double c[] = {-7.784894002430293e-03, -3.223964580411365e-01, -2.400758277161838e+00,
+                          -2.549732539343734e+00, 4.374664141464968e+00,  2.938163982698783e+00};
+  constexpr double d[] = {7.784695709041462e-03, 3.224671290700398e-01, 2.445134137142996e+00,
+                          3.754408661907416e+00};
+  constexpr double kTail = 0.02425;
+  auto tail = [&](double q) {
+    return (((((c[0] * q + c[1]) * q + c[2]) * q + c[3]) * q + c[4]) * q + c[5]) /
+           ((((d[0] * q + d[1]) * q + d[2]) * q + d[3]) * q + 1);
+  };
+  if (p < kTail) return tail(std::sqrt(-2 * std::log(p)));
+  if (p > 1 - kTail) return -tail(std::sqrt(-2 * std::log1p(-p)));
+  double q = p - 0.5, r = q * q;
+  return (((((a[0] * r + a[1]) * r + a[2]) * r + a[3]) * r + a[4]) * r + a[5]) * q /
+         (((((b[0] * r + b[1]) * r + b[2]) * r + b[3]) * r + b[4]) * r + 1);
+}
+
 at::Tensor Draw(const Init& init, at::IntArrayRef sizes, uint64_t stream) {
+  if (init.kind == Init::Kind::kZeros) return at::zeros(sizes, at::kFloat);
+  if (init.kind == Init::Kind::kOnes) return at::ones(sizes, at::kFloat);
   at::Tensor values = at::empty(sizes, at::kFloat);
-  at::Generator generator = at::detail::createCPUGenerator(stream);
-  switch (init.kind) {
-    case Init::Kind::kZeros:
-      return values.zero_();
-    case Init::Kind::kOnes:
-      return values.fill_(1.0);
-    case Init::Kind::kNormal:
-      return values.normal_(0.0, init.deviation, generator);
-    case Init::Kind::kTruncatedNormal: {
-      // Inverse of the normal distribution on a uniform sample of the interval that is kept.
-      double edge = std::erf(init.cut / (init.deviation * std::sqrt(2.0)));
-      values.uniform_(-edge, edge, generator);
-      values.erfinv_().mul_(init.deviation * std::sqrt(2.0));
-      return values.clamp_(-init.cut, init.cut);
-    }
+  float* data = values.data_ptr<float>();
+  // A truncated distribution is the whole one, drawn from the share of it that is kept.
+  double below = 0.0;
+  if (init.kind == Init::Kind::kTruncatedNormal) {
+    below = 0.5 * std::erfc(init.cut / (init.deviation * std::numbers::sqrt2));
   }
+  at::parallel_for(0, values.numel(), 65536, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      double share = below + UniformAt(stream, static_cast<uint64_t>(i)) * (1 - 2 * below);
+      data[i] = static_cast<float>(init.deviation * NormalQuantile(share));
+    }
+  });
   return values;
 }
 
 }  // namespace
+
+at::Tensor Parameter::operator()() const {
+  at::Tensor tensor = Recorder::Substituted(tensor_);
+  return prepare_ ? prepare_(tensor) : tensor;
+}
 
 Module::Module(std::source_location where) : source_(SourceName(where)) {}
 
@@ -59,33 +96,44 @@ void Module::AddParameter(const std::string& name, Parameter& parameter, at::Int
   own_parameters_.emplace_back(name, &parameter);
 }
 
-void Module::AddBuffer(const std::string& name, at::Tensor& buffer, const at::Tensor& values) {
+void Module::AddBuffer(const std::string& name, at::Tensor& buffer, const at::Tensor& values,
+                       BufferKind kind) {
   buffer = register_buffer(name, values);
-  own_buffers_.push_back(buffer);
+  own_buffers_.push_back({name, buffer, kind});
 }
 
 void Module::ForEachParameter(const std::function<void(const std::string&, Parameter&)>& visit) {
   for (auto& [name, parameter] : own_parameters_) visit(name, *parameter);
 }
 
-void Module::AllocateOwn(at::Device device) {
+void Module::ForEachState(const std::function<void(const std::string&, at::Tensor&)>& visit) {
+  for (Buffer& buffer : own_buffers_) {
+    if (buffer.kind == BufferKind::kState) visit(buffer.name, buffer.tensor);
+  }
+}
+
+void Module::AllocateOwn(at::Device device, at::ScalarType dtype) {
   for (auto& [name, parameter] : own_parameters_) {
     at::Tensor& tensor = parameter->tensor_;
-    at::Tensor real = at::empty(tensor.sizes(), tensor.options().device(device));
+    at::Tensor real = at::empty(tensor.sizes(), tensor.options().device(device).dtype(dtype));
     real.requires_grad_(tensor.requires_grad());
     parameters_[name] = real;
     tensor = real;
   }
-  for (at::Tensor& buffer : own_buffers_) buffer.set_data(buffer.to(device));
+  for (Buffer& buffer : own_buffers_) buffer.tensor.set_data(buffer.tensor.to(device));
 }
 
 void Module::InitializeOwn(int64_t seed) {
   at::NoGradGuard no_gradients;
   for (auto& [name, parameter] : own_parameters_) {
-    std::string full = fqn_.empty() ? name : fqn_.str() + "." + name;
     at::Tensor& tensor = parameter->tensor_;
-    tensor.copy_(Draw(parameter->init_, tensor.sizes(), StreamOf(seed, full)));
+    uint64_t stream = StreamOf(seed, JoinName(fqn_.str(), name));
+    tensor.copy_(Draw(parameter->init_, tensor.sizes(), stream));
   }
+}
+
+std::string JoinName(const std::string& path, const std::string& name) {
+  return path.empty() ? name : path + "." + name;
 }
 
 namespace {
@@ -96,7 +144,7 @@ template <typename Visit>
 void Walk(torch::nn::Module& module, const std::string& path, const Visit& visit) {
   if (auto* ours = dynamic_cast<Module*>(&module)) visit(path, *ours);
   for (const auto& child : module.named_children()) {
-    Walk(*child.value(), path.empty() ? child.key() : path + "." + child.key(), visit);
+    Walk(*child.value(), JoinName(path, child.key()), visit);
   }
 }
 
@@ -112,11 +160,29 @@ std::vector<Module*> ModulesOf(Module& root) {
   return found;
 }
 
-void Materialize(Module& root, at::Device device, int64_t seed) {
+void Allocate(Module& root, at::Device device, at::ScalarType dtype) {
+  for (Module* module : ModulesOf(root)) module->AllocateOwn(device, dtype);
+}
+
+void Materialize(Module& root, at::Device device, int64_t seed, at::ScalarType dtype) {
   for (Module* module : ModulesOf(root)) {
-    module->AllocateOwn(device);
+    module->AllocateOwn(device, dtype);
     module->InitializeOwn(seed);
   }
+}
+
+std::vector<std::pair<std::string, at::Tensor>> NamedState(Module& root) {
+  std::vector<std::pair<std::string, at::Tensor>> state;
+  for (Module* module : ModulesOf(root)) {
+    const std::string& path = module->fqn().str();
+    module->ForEachParameter([&](const std::string& name, Parameter& parameter) {
+      state.emplace_back(JoinName(path, name), parameter.stored());
+    });
+    module->ForEachState([&](const std::string& name, at::Tensor& buffer) {
+      state.emplace_back(JoinName(path, name), buffer);
+    });
+  }
+  return state;
 }
 
 int64_t ParameterCount(const Module& root) {

@@ -22,9 +22,9 @@
 
 namespace gt::nn {
 
-// How a parameter gets its first values. Drawn from a generator seeded by the run's seed and the
-// parameter's name, so that the values depend neither on the order of initialization nor on how the
-// model is distributed.
+// How a parameter gets its first values. Every element is a function of the run's seed, the
+// parameter's name and the element's index alone, so that the values depend neither on the order of
+// initialization, nor on the number of threads, nor on how the model is distributed.
 struct Init {
   enum class Kind { kZeros, kOnes, kNormal, kTruncatedNormal };
   Kind kind = Kind::kZeros;
@@ -46,7 +46,7 @@ class Parameter {
  public:
   Parameter() = default;
   // The tensor to compute with.
-  at::Tensor operator()() const { return prepare_ ? prepare_(tensor_) : tensor_; }
+  at::Tensor operator()() const;
   // The stored tensor: what the optimizer updates and checkpoints hold.
   const at::Tensor& stored() const { return tensor_; }
   const Init& init() const { return init_; }
@@ -58,6 +58,8 @@ class Parameter {
   Init init_;
   Preparation prepare_;
 };
+
+enum class BufferKind { kState, kTable };
 
 template <typename M>
 class Ref;
@@ -75,8 +77,10 @@ class Module : public torch::nn::Module {
 
   // Visits this module's own parameters (not its children's).
   void ForEachParameter(const std::function<void(const std::string&, Parameter&)>& visit);
+  // This module's own buffers of kind kState.
+  void ForEachState(const std::function<void(const std::string&, at::Tensor&)>& visit);
   // Gives parameters memory on `device`, uninitialized, and moves buffers there.
-  void AllocateOwn(at::Device device);
+  void AllocateOwn(at::Device device, at::ScalarType dtype);
   void InitializeOwn(int64_t seed);
 
  protected:
@@ -84,8 +88,10 @@ class Module : public torch::nn::Module {
   void AddParameter(const std::string& name, Parameter& parameter, at::IntArrayRef sizes, Init init,
                     at::ScalarType dtype = at::kFloat);
   // A tensor that is part of the state but not trained. Buffers are small, so they have their
-  // values from the start.
-  void AddBuffer(const std::string& name, at::Tensor& buffer, const at::Tensor& values);
+  // values from the start. Checkpoints hold those that are kState; kTable is made anew from the
+  // configuration.
+  void AddBuffer(const std::string& name, at::Tensor& buffer, const at::Tensor& values,
+                 BufferKind kind = BufferKind::kState);
   template <typename M, typename... Args>
   Ref<M> AddChild(const std::string& name, Args&&... args);
 
@@ -94,7 +100,12 @@ class Module : public torch::nn::Module {
   Name fqn_;
   Name source_;
   std::vector<std::pair<std::string, Parameter*>> own_parameters_;
-  std::vector<at::Tensor> own_buffers_;
+  struct Buffer {
+    std::string name;
+    at::Tensor tensor;
+    BufferKind kind;
+  };
+  std::vector<Buffer> own_buffers_;
 };
 
 // A child module. Calling it opens its scope and runs its forward.
@@ -125,11 +136,22 @@ Ref<M> Module::AddChild(const std::string& name, Args&&... args) {
 // Gives every module below `root` its path. Call once, when the model is complete.
 void NameModules(Module& root);
 
+// "layers.3.attention" and "weight" make "layers.3.attention.weight".
+std::string JoinName(const std::string& path, const std::string& name);
+
 // All modules of ours below and including `root`, in registration order.
 std::vector<Module*> ModulesOf(Module& root);
 
-// Allocates all parameters and buffers on `device` and initializes them from `seed`.
-void Materialize(Module& root, at::Device device, int64_t seed);
+// Gives all parameters memory on `device` and moves buffers there. Parameters are kept in `dtype`;
+// buffers keep theirs.
+void Allocate(Module& root, at::Device device, at::ScalarType dtype = at::kFloat);
+
+// Allocate, then the first values of all parameters from `seed`.
+void Materialize(Module& root, at::Device device, int64_t seed, at::ScalarType dtype = at::kFloat);
+
+// Parameters and buffers of kind kState by full name, in registration order: all that a checkpoint
+// of the model holds. A parameter that two modules share is listed once, under its first name.
+std::vector<std::pair<std::string, at::Tensor>> NamedState(Module& root);
 
 // Elements of all parameters; a tensor used twice counts once.
 int64_t ParameterCount(const Module& root);

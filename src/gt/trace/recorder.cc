@@ -15,6 +15,7 @@
 
 #include "gt/base/error.h"
 #include "gt/exec/convert.h"
+#include "gt/exec/graph_object.h"
 #include "gt/trace/symbolic.h"
 #include "gt/trace/traced_tensor.h"
 
@@ -263,6 +264,35 @@ Argument Recorder::TensorArgument(const at::Tensor& tensor, Graph::NodeSpec& nod
   return OperandRef{index};
 }
 
+GraphRef Recorder::Nested(const GraphRef& graph, const Graph::NodeSpec& node) {
+  // The tensors that a nested graph takes besides single numbers are those of the list before it.
+  std::vector<const TensorType*> captures;
+  for (const Argument& argument : node.args) {
+    const auto* list = std::get_if<OperandList>(&argument);
+    if (list == nullptr) continue;
+    captures.clear();
+    for (int32_t index : list->indices) {
+      captures.push_back(&node.operands[static_cast<size_t>(index)]->type());
+    }
+  }
+  // Layers share their functions, so they share the copy: until the captures are others.
+  GraphRef& copy = nested_[graph.get()];
+  if (copy != nullptr) {
+    auto inputs = copy->inputs().last(captures.size());
+    bool same = true;
+    for (size_t i = 0; i < captures.size(); ++i) same &= inputs[i]->value.type() == *captures[i];
+    if (same) return copy;
+  }
+  return copy = graph->CloneInto(graph_, captures);
+}
+
+at::Tensor Recorder::Substituted(const at::Tensor& tensor) {
+  Recorder* recorder = Active();
+  if (recorder == nullptr) return tensor;
+  auto known = recorder->substitutes_.find(tensor.unsafeGetTensorImpl());
+  return known == recorder->substitutes_.end() ? tensor : known->second;
+}
+
 Argument Recorder::ToArgument(const ArgSpec& spec, const c10::IValue& value,
                               Graph::NodeSpec& node) {
   if (value.isNone()) return std::monostate();
@@ -327,8 +357,9 @@ Argument Recorder::ToArgument(const ArgSpec& spec, const c10::IValue& value,
     }
     case ArgKind::kMemoryFormat:
       return FromTorch(value.toMemoryFormat());
-    case ArgKind::kGenerator:
     case ArgKind::kGraph:
+      return Nested(ToGraphObject(value)->graph, node);
+    case ArgKind::kGenerator:
       break;
   }
   Fail(ErrorCode::kUnsupportedCapture,

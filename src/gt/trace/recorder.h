@@ -48,6 +48,10 @@ class Recorder {
   at::Tensor MakeInput(InputRole role, std::string name, TensorType type);
   // From now on `traced` is used wherever the program uses `real`.
   void Substitute(const at::Tensor& real, const at::Tensor& traced);
+  // What stands for a tensor while a capture is active; otherwise the tensor itself. Operators
+  // substitute their arguments by themselves; autograd functions of our own must be given the result
+  // of this.
+  static at::Tensor Substituted(const at::Tensor& tensor);
   // The value a tensor of the program stands for now, all pending mutations applied.
   Value* ValueOf(const at::Tensor& tensor);
 
@@ -76,6 +80,7 @@ class Recorder {
  private:
   Argument ToArgument(const ArgSpec& spec, const c10::IValue& value, Graph::NodeSpec& node);
   Argument TensorArgument(const at::Tensor& tensor, Graph::NodeSpec& node);
+  GraphRef Nested(const GraphRef& graph, const Graph::NodeSpec& node);
   void AddOperand(Value* value, Graph::NodeSpec& node);
   bool AnswerDirectly(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   Meta CurrentMeta();
@@ -92,6 +97,8 @@ class Recorder {
   std::vector<at::Tensor> substituted_;  // keeps the keys of substitutes_ alive
   std::vector<at::Tensor> constants_;
   std::unordered_set<Node*> unclaimed_;
+  std::unordered_map<const Graph*, GraphRef>
+      nested_;                                    // a graph of the program -> its copy in graph_
   std::vector<const TensorType*> operand_types_;  // reused between nodes
 };
 

@@ -4,28 +4,50 @@
 
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "gt/base/error.h"
 
 namespace gt {
 
-MetricsFile::MetricsFile(const std::string& folder) {
+namespace {
+
+// The beginning of the file that belongs to steps up to `steps`.
+std::string LinesUpTo(const std::string& path, int64_t steps) {
+  std::ifstream file(path);
+  std::string kept;
+  for (std::string line; std::getline(file, line);) {
+    nlohmann::json entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!entry.is_object() || entry.value("step", steps + 1) > steps) break;
+    kept += line + "\n";
+  }
+  return kept;
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::string& folder, int64_t steps_done) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   path_ = (std::filesystem::path(folder) / "metrics.jsonl").string();
+  std::string kept = steps_done > 0 ? LinesUpTo(path_, steps_done) : "";
   if (!error) file_.open(path_, std::ios::trunc);
-  if (error || !file_) {
+  file_ << kept;
+  if (error || !file_.flush()) {
     Fail(ErrorCode::kCannotWrite, "cannot write '{}'{}; choose another folder with --dump_folder",
          path_, error ? ": " + error.message() : "");
   }
 }
 
 void MetricsFile::Write(const StepMetrics& m) {
+  std::string optional = m.mfu < 0 ? "null" : fmt::format("{:.17g}", m.mfu);
+  std::string validation =
+      m.validation_loss ? fmt::format(", \"validation_loss\": {:.17g}", *m.validation_loss) : "";
   file_ << fmt::format(
       "{{\"step\": {}, \"loss\": {:.17g}, \"grad_norm\": {:.17g}, \"lr\": {:.17g}, \"tokens\": {}, "
-      "\"tokens_per_second\": {:.17g}, \"mfu\": {}, \"memory\": {}}}\n",
-      m.step, m.loss, m.grad_norm, m.learning_rate, m.tokens, m.tokens_per_second,
-      m.mfu < 0 ? std::string("null") : fmt::format("{:.17g}", m.mfu), m.memory_bytes);
+      "\"tokens_per_second\": {:.17g}, \"mfu\": {}, \"memory\": {}, \"data_wait\": {:.6f}{}}}\n",
+      m.step, m.loss, m.grad_norm, m.learning_rate, m.tokens, m.tokens_per_second, optional,
+      m.memory_bytes, m.data_wait, validation);
   file_.flush();
   if (!file_) {
     Fail(ErrorCode::kCannotWrite,
@@ -59,14 +81,16 @@ std::string FormatDuration(double seconds) {
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
-std::string ProgressLine(const StepMetrics& m, int64_t total_steps, double eta_seconds) {
+std::string ProgressLine(const StepMetrics& m, int64_t total_steps) {
   size_t width = std::to_string(total_steps).size();
   std::string line = fmt::format(
       "step {:>{}}/{}  loss {:<8.5f} grad {:<8.4f} lr {:.2e}  {:>7} tok/s", m.step, width,
       total_steps, m.loss, m.grad_norm, m.learning_rate, FormatCount(m.tokens_per_second));
   if (m.mfu >= 0) line += fmt::format("  mfu {:.1f}%", m.mfu);
-  line += fmt::format("  {}  eta {}", FormatBytes(m.memory_bytes), FormatDuration(eta_seconds));
-  return line;
+  line += fmt::format("  {}", FormatBytes(m.memory_bytes));
+  line += fmt::format("  data {:.0f} ms", m.data_wait * 1e3);
+  if (m.validation_loss) line += fmt::format("  validation {:.5f}", *m.validation_loss);
+  return line + fmt::format("  eta {}", FormatDuration(m.eta_seconds));
 }
 
 }  // namespace gt

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <optional>
 #include <string>
 
 namespace gt {
@@ -18,13 +19,17 @@ struct StepMetrics {
   double tokens_per_second = 0;
   double mfu = -1;  // percent of the device's peak; negative: unknown
   int64_t memory_bytes = 0;
+  double data_wait = 0;  // seconds this step waited for data
+  double eta_seconds = 0;
+  std::optional<double> validation_loss = {};
 };
 
 class MetricsFile {
  public:
-  // Creates the folder and an empty metrics.jsonl in it; throws when that is not possible, before
-  // any work is done.
-  explicit MetricsFile(const std::string& folder);
+  // Creates the folder and metrics.jsonl in it; throws when that is not possible, before any work is
+  // done. Of a file that is there, the lines up to `steps_done` are kept: a continued run writes the
+  // same file that an uninterrupted one would have written.
+  explicit MetricsFile(const std::string& folder, int64_t steps_done = 0);
   // Written through to the system at once: a run that dies keeps every finished step.
   void Write(const StepMetrics& metrics);
   const std::string& path() const { return path_; }
@@ -35,7 +40,7 @@ class MetricsFile {
 };
 
 // "step  12/50  loss 2.4581  grad 0.5312  lr 7.20e-04  12,345 tok/s  1.2 GiB  eta 0:32"
-std::string ProgressLine(const StepMetrics& metrics, int64_t total_steps, double eta_seconds);
+std::string ProgressLine(const StepMetrics& metrics, int64_t total_steps);
 
 std::string FormatBytes(int64_t bytes);      // "1.2 GiB"
 std::string FormatCount(double count);       // "12,345"

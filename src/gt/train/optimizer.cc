@@ -1,11 +1,14 @@
 #include "gt/train/optimizer.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <cmath>
 #include <unordered_set>
 
-#include "gt/base/error.h"
+#include "gt/base/fqn_pattern.h"
 
 namespace gt {
 namespace {
@@ -20,30 +23,108 @@ std::vector<at::Tensor> Defined(std::span<const at::Tensor> tensors) {
 
 }  // namespace
 
-AdamW::AdamW(std::vector<at::Tensor> parameters, const Config::Optimizer& config)
-    : parameters_(std::move(parameters)), config_(config) {
-  for (const at::Tensor& parameter : parameters_) {
-    mean_.push_back(at::zeros_like(parameter));
-    mean_square_.push_back(at::zeros_like(parameter));
-    steps_.push_back(at::zeros({}, parameter.options().dtype(at::kFloat)));
+AdamW::AdamW(const NamedTensors& parameters, const Config::Optimizer& config) : config_(config) {
+  constexpr size_t kStreams = 4;
+  bool cuda = !parameters.empty() && parameters[0].second.is_cuda();
+  size_t lanes = cuda ? kStreams : 1;
+  std::vector<Group> groups(2 * lanes);  // first those that decay
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto& [name, parameter] = parameters[i];
+    bool decays = std::none_of(config.no_decay.begin(), config.no_decay.end(),
+                               [&](const auto& pattern) { return MatchesFqn(pattern, name); });
+    auto first = groups.begin() + static_cast<ptrdiff_t>(decays ? 0 : lanes);
+    // To the lane that has least to do so far.
+    Group& group =
+        *std::min_element(first, first + static_cast<ptrdiff_t>(lanes),
+                          [](const Group& a, const Group& b) { return a.elements < b.elements; });
+    group.weight_decay = decays ? config.weight_decay : 0.0;
+    group.elements += parameter.numel();
+    group.positions.push_back(i);
+    group.names.push_back(name);
+    group.parameters.push_back(parameter);
+    group.mean.push_back(at::zeros_like(parameter));
+    group.mean_square.push_back(at::zeros_like(parameter));
+    group.steps.push_back(at::zeros({}, parameter.options().dtype(at::kFloat)));
+  }
+  for (Group& group : groups) {
+    if (group.positions.empty()) continue;
+    if (cuda) {
+      c10::impl::VirtualGuardImpl device(c10::kCUDA);
+      group.stream = device.getStreamFromGlobalPool(parameters[0].second.device());
+    }
+    groups_.push_back(std::move(group));
   }
 }
 
-void AdamW::Step(std::span<const at::Tensor> gradients, double learning_rate) {
+void AdamW::Step(std::span<const at::Tensor> gradients, double learning_rate, double factor) {
   at::NoGradGuard no_gradients;
-  std::vector<at::Tensor> parameters, given, mean, mean_square, steps;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!gradients[i].defined()) continue;
-    parameters.push_back(parameters_[i]);
-    given.push_back(gradients[i]);
-    mean.push_back(mean_[i]);
-    mean_square.push_back(mean_square_[i]);
-    steps.push_back(steps_[i]);
+  for (Group& group : groups_) {
+    if (!group.stream) {
+      StepGroup(group, gradients, learning_rate, factor);
+      continue;
+    }
+    c10::Stream current = c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(group.stream->device());
+    c10::Event ready(c10::kCUDA), done(c10::kCUDA);
+    ready.record(current);
+    ready.block(*group.stream);
+    {
+      c10::StreamGuard guard(*group.stream);
+      StepGroup(group, gradients, learning_rate, factor);
+      done.record(*group.stream);
+    }
+    group.done = std::move(done);
   }
-  at::_foreach_add_(steps, 1);
-  at::_fused_adamw_(parameters, given, mean, mean_square, /*max_exp_avg_sqs=*/{}, steps,
-                    learning_rate, config_.beta1, config_.beta2, config_.weight_decay, config_.eps,
-                    /*amsgrad=*/false, /*maximize=*/false);
+  // Whatever comes next sees all of them finished.
+  for (Group& group : groups_) {
+    if (!group.stream) continue;
+    group.done->block(c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(group.stream->device()));
+  }
+}
+
+void AdamW::StepGroup(Group& group, std::span<const at::Tensor> gradients, double learning_rate,
+                      double factor) {
+  // The kernel divides gradients by a number on its way: clipping costs no pass over them.
+  std::optional<at::Tensor> divisor;
+  if (factor != 1.0) {
+    divisor = at::full({}, 1.0 / factor, group.parameters[0].options().dtype(at::kFloat));
+  }
+  auto update = [&](const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& given,
+                    const std::vector<at::Tensor>& mean, const std::vector<at::Tensor>& mean_square,
+                    const std::vector<at::Tensor>& steps) {
+    at::_foreach_add_(steps, 1);
+    at::_fused_adamw_(parameters, given, mean, mean_square, /*max_exp_avg_sqs=*/{}, steps,
+                      learning_rate, config_.beta1, config_.beta2, group.weight_decay, config_.eps,
+                      /*amsgrad=*/false, /*maximize=*/false, divisor);
+  };
+  std::vector<at::Tensor> given;
+  for (size_t position : group.positions) {
+    if (gradients[position].defined()) given.push_back(gradients[position]);
+  }
+  if (given.size() == group.positions.size()) {
+    update(group.parameters, given, group.mean, group.mean_square, group.steps);
+    return;
+  }
+  std::vector<at::Tensor> parameters, mean, mean_square, steps;
+  for (size_t i = 0; i < group.positions.size(); ++i) {
+    if (!gradients[group.positions[i]].defined()) continue;
+    parameters.push_back(group.parameters[i]);
+    mean.push_back(group.mean[i]);
+    mean_square.push_back(group.mean_square[i]);
+    steps.push_back(group.steps[i]);
+  }
+  if (!given.empty()) update(parameters, given, mean, mean_square, steps);
+}
+
+NamedTensors AdamW::State() const {
+  NamedTensors state;
+  for (const Group& group : groups_) {
+    for (size_t i = 0; i < group.names.size(); ++i) {
+      state.emplace_back("optimizer.mean." + group.names[i], group.mean[i]);
+      state.emplace_back("optimizer.mean_square." + group.names[i], group.mean_square[i]);
+      state.emplace_back("optimizer.steps." + group.names[i], group.steps[i]);
+    }
+  }
+  return state;
 }
 
 std::vector<at::Tensor> OwnGradients(std::span<const at::Tensor> parameters,
@@ -63,18 +144,30 @@ std::vector<at::Tensor> OwnGradients(std::span<const at::Tensor> parameters,
   return gradients;
 }
 
-double ClipGradients(std::span<const at::Tensor> gradients, double max_norm) {
+void AddGradients(std::vector<at::Tensor>& sum, std::span<const at::Tensor> more) {
+  std::vector<at::Tensor> left, right;
+  for (size_t i = 0; i < sum.size(); ++i) {
+    if (!more[i].defined()) continue;
+    if (!sum[i].defined()) {
+      sum[i] = more[i];
+    } else {
+      left.push_back(sum[i]);
+      right.push_back(more[i]);
+    }
+  }
+  if (!left.empty()) at::_foreach_add_(left, right);
+}
+
+Clipping MeasureGradients(std::span<const at::Tensor> gradients, double max_norm) {
   at::NoGradGuard no_gradients;
   std::vector<at::Tensor> defined = Defined(gradients);
-  if (defined.empty()) return 0.0;
-  at::Tensor norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(defined, 2)), 2);
-  if (max_norm > 0) {
-    // On the device, without waiting for the number: where nothing is clipped the factor is
-    // exactly 1.
-    at::Tensor factor = (max_norm / (norm + 1e-6)).clamp_max(1.0);
-    at::_foreach_mul_(defined, factor);
-  }
-  return norm.item<double>();
+  if (defined.empty()) return {};
+  bool wide = defined[0].scalar_type() == at::kDouble;
+  std::vector<at::Tensor> norms = at::_foreach_norm(defined, 2, wide ? at::kDouble : at::kFloat);
+  Clipping clipping;
+  clipping.norm = at::linalg_vector_norm(at::stack(norms), 2).item<double>();
+  if (max_norm > 0) clipping.factor = std::min(1.0, max_norm / (clipping.norm + 1e-6));
+  return clipping;
 }
 
 double LearningRateFactor(int64_t step, int64_t total_steps, const Config::LrScheduler& config) {

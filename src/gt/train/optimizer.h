@@ -3,22 +3,50 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
 
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "gt/config/config.h"
 
 namespace gt {
 
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
 class AdamW {
  public:
-  AdamW(std::vector<at::Tensor> parameters, const Config::Optimizer& config);
+  // Parameters whose name matches a pattern of config.no_decay do not decay.
+  AdamW(const NamedTensors& parameters, const Config::Optimizer& config);
 
   // One update. gradients[i] belongs to parameter i; an undefined one leaves its parameter alone.
-  void Step(std::span<const at::Tensor> gradients, double learning_rate);
+  // The gradients count times `factor`, and are overwritten when that is not 1.
+  void Step(std::span<const at::Tensor> gradients, double learning_rate, double factor = 1.0);
+
+  // Everything that a later update depends on, under names made from those of the parameters.
+  NamedTensors State() const;
 
  private:
-  std::vector<at::Tensor> parameters_, mean_, mean_square_, steps_;
+  // Parameters that decay alike, as the lists that the fused kernel takes. On a GPU there are several
+  // such groups, each with a stream of its own: one launch of the kernel leaves most of the memory's
+  // bandwidth unused.
+  struct Group {
+    double weight_decay = 0.0;
+    int64_t elements = 0;
+    std::optional<c10::Stream> stream;
+    std::optional<c10::Event> done;  // of the last step
+    std::vector<size_t> positions;   // among all parameters
+    std::vector<std::string> names;
+    std::vector<at::Tensor> parameters, mean, mean_square, steps;
+  };
+  void StepGroup(Group& group, std::span<const at::Tensor> gradients, double learning_rate,
+                 double factor);
+
+  std::vector<Group> groups_;
   Config::Optimizer config_;
 };
 
@@ -28,9 +56,16 @@ class AdamW {
 std::vector<at::Tensor> OwnGradients(std::span<const at::Tensor> parameters,
                                      std::vector<at::Tensor> gradients);
 
-// Scales the gradients in place so that their global norm is at most max_norm (0: leaves them) and
-// returns the norm they had.
-double ClipGradients(std::span<const at::Tensor> gradients, double max_norm);
+// sum[i] += more[i], where there is one. A sum that is undefined takes the other's gradient.
+void AddGradients(std::vector<at::Tensor>& sum, std::span<const at::Tensor> more);
+
+// The global norm of the gradients, and the factor on them that brings it down to `max_norm` (1 where
+// it is not above it, and always 1 when max_norm is 0). Norms are summed in float32 or wider.
+struct Clipping {
+  double norm = 0.0;
+  double factor = 1.0;
+};
+Clipping MeasureGradients(std::span<const at::Tensor> gradients, double max_norm);
 
 // The factor on the learning rate at step 0, 1, ...: linear warm-up, constant, decay to
 // min_lr_factor.

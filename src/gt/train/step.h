@@ -14,7 +14,8 @@
 #include "gt/models/model.h"
 #include "gt/passes/manager.h"
 #include "gt/trace/capture.h"
-#include "gt/train/data.h"
+#include "gt/train/batch.h"
+#include "gt/train/loss.h"
 
 namespace gt {
 
@@ -27,15 +28,16 @@ struct StepResult {
 class TrainStep {
  public:
   virtual ~TrainStep() = default;
-  virtual StepResult Run(const Batch& batch) = 0;
+  // The loss is divided by `valid_tokens`, which may count the tokens of several batches whose
+  // gradients are added up.
+  virtual StepResult Run(const Batch& batch, int64_t valid_tokens) = 0;
+  // The tensors of a result are overwritten by the next run: copy what must outlive it.
+  virtual bool reuses_results() const { return false; }
 };
 
-// Cross entropy over all tokens divided by the number of valid ones. A function of the model alone,
-// so that eager and captured steps share it to the letter.
-at::Tensor LossOf(LanguageModel& model, const at::Tensor& tokens, const at::Tensor& labels,
-                  const at::Tensor& valid_tokens);
+LossConfig LossConfigOf(const Config& config, const LanguageModel& model);
 
-std::unique_ptr<TrainStep> MakeEagerStep(LanguageModel& model);
+std::unique_ptr<TrainStep> MakeEagerStep(LanguageModel& model, const LossConfig& loss);
 
 struct CaptureReport {
   double capture_seconds = 0;
@@ -49,9 +51,10 @@ struct CaptureReport {
 Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device device,
                      bool symbolic_batch, CaptureReport* report);
 
-// Runs a captured step; the executor is the configured one.
+// Runs a captured step; the executor is the configured one. With `device_graph`, a step on a GPU that
+// never waits for the device becomes a CUDA graph after two ordinary runs.
 std::unique_ptr<TrainStep> MakeCapturedStep(LanguageModel& model, Captured captured,
-                                            ExecutorKind executor);
+                                            ExecutorKind executor, bool device_graph = false);
 
 // Casts parameters to `dtype` wherever they are used; gradients come back in the stored dtype.
 void CastParametersForCompute(LanguageModel& model, at::ScalarType dtype);

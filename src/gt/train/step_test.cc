@@ -25,7 +25,8 @@ Config TinyConfig() {
 }
 
 std::shared_ptr<LanguageModel> TinyModel(const Config& config, bool bf16_compute = false) {
-  auto model = BuildModel(config.model.name, config.model.flavor, config.training.seq_len);
+  auto model =
+      BuildModel(config.model.name, config.model.flavor, {.max_length = config.training.seq_len});
   nn::Materialize(*model, at::kCPU, config.training.seed);
   if (bf16_compute) CastParametersForCompute(*model, at::kBFloat16);
   return model;
@@ -36,6 +37,7 @@ Batch RandomBatch(int64_t batch_size, int64_t length, int64_t seed) {
   Batch batch;
   batch.tokens = at::randint(256, {batch_size, length}, at::kLong);
   batch.labels = at::randint(256, {batch_size, length}, at::kLong);
+  batch.positions = at::arange(length).expand({batch_size, length}).contiguous();
   batch.valid_tokens = batch_size * length;
   return batch;
 }
@@ -57,11 +59,18 @@ void ExpectSameBits(const StepResult& expected, const StepResult& actual, Langua
   }
 }
 
+NamedTensors Named(LanguageModel& model) {
+  NamedTensors named;
+  for (const auto& item : model.named_parameters()) named.emplace_back(item.key(), item.value());
+  return named;
+}
+
 // Runs a graph on the model's own tensors.
 StepResult RunGraph(LanguageModel& model, std::unique_ptr<Graph> graph,
                     std::vector<at::Tensor> bound_inputs, const Batch& batch,
                     ExecutorKind executor = ExecutorKind::kFast) {
-  return MakeCapturedStep(model, {std::move(graph), std::move(bound_inputs)}, executor)->Run(batch);
+  return MakeCapturedStep(model, {std::move(graph), std::move(bound_inputs)}, executor)
+      ->Run(batch, batch.valid_tokens);
 }
 
 Captured CaptureRaw(LanguageModel& model, Config config, bool symbolic_batch) {
@@ -75,15 +84,16 @@ TEST(TrainStep, CapturedEqualsEagerOverManySteps) {
   for (bool bf16 : {false, true}) {
     Config config = TinyConfig();
     auto eager_model = TinyModel(config, bf16), captured_model = TinyModel(config, bf16);
-    auto eager = MakeEagerStep(*eager_model);
+    auto eager = MakeEagerStep(*eager_model, LossConfigOf(TinyConfig(), *eager_model));
     auto captured = MakeCapturedStep(*captured_model,
                                      CaptureStep(*captured_model, config, at::kCPU, false, nullptr),
                                      ExecutorKind::kFast);
-    AdamW eager_optimizer(eager_model->parameters(), config.optimizer);
-    AdamW captured_optimizer(captured_model->parameters(), config.optimizer);
+    AdamW eager_optimizer(Named(*eager_model), config.optimizer);
+    AdamW captured_optimizer(Named(*captured_model), config.optimizer);
     for (int64_t step = 0; step < 5; ++step) {
       Batch batch = RandomBatch(8, 16, step);
-      StepResult expected = eager->Run(batch), actual = captured->Run(batch);
+      StepResult expected = eager->Run(batch, batch.valid_tokens),
+                 actual = captured->Run(batch, batch.valid_tokens);
       ExpectSameBits(expected, actual, *eager_model);
       eager_optimizer.Step(OwnGradients(eager_model->parameters(), expected.gradients), 1e-3);
       captured_optimizer.Step(OwnGradients(captured_model->parameters(), actual.gradients), 1e-3);
@@ -94,24 +104,26 @@ TEST(TrainStep, CapturedEqualsEagerOverManySteps) {
 TEST(TrainStep, OneCaptureServesOtherBatchSizes) {
   Config config = TinyConfig();
   auto model = TinyModel(config);
-  auto eager = MakeEagerStep(*model);
+  auto eager = MakeEagerStep(*model, LossConfigOf(TinyConfig(), *model));
   auto captured = MakeCapturedStep(*model, CaptureStep(*model, config, at::kCPU, true, nullptr),
                                    ExecutorKind::kFast);
   for (int64_t batch_size : {2, 5, 8, 3, 8}) {
     Batch batch = RandomBatch(batch_size, 16, batch_size);
-    ExpectSameBits(eager->Run(batch), captured->Run(batch), *model);
+    ExpectSameBits(eager->Run(batch, batch.valid_tokens), captured->Run(batch, batch.valid_tokens),
+                   *model);
   }
 }
 
 TEST(TrainStep, ReferenceExecutorAgreesAndChecksEveryType) {
   Config config = TinyConfig();
   auto model = TinyModel(config);
-  auto eager = MakeEagerStep(*model);
+  auto eager = MakeEagerStep(*model, LossConfigOf(TinyConfig(), *model));
   auto captured = MakeCapturedStep(*model, CaptureStep(*model, config, at::kCPU, true, nullptr),
                                    ExecutorKind::kReference);
   for (int64_t batch_size : {8, 5}) {
     Batch batch = RandomBatch(batch_size, 16, 7);
-    ExpectSameBits(eager->Run(batch), captured->Run(batch), *model);
+    ExpectSameBits(eager->Run(batch, batch.valid_tokens), captured->Run(batch, batch.valid_tokens),
+                   *model);
   }
 }
 
@@ -119,7 +131,8 @@ TEST(TrainStep, PrintedAndParsedAgainGivesTheSameBits) {
   Config config = TinyConfig();
   auto model = TinyModel(config);
   Batch batch = RandomBatch(8, 16, 3);
-  StepResult expected = MakeEagerStep(*model)->Run(batch);
+  StepResult expected =
+      MakeEagerStep(*model, LossConfigOf(TinyConfig(), *model))->Run(batch, batch.valid_tokens);
   for (bool symbolic : {false, true}) {
     Captured captured = CaptureRaw(*model, config, symbolic);
     std::string text = Print(*captured.graph);
@@ -136,7 +149,8 @@ TEST(TrainStep, EachPassAloneAndEverySubsetGiveTheSameBits) {
   Config config = TinyConfig();
   auto model = TinyModel(config);
   Batch batch = RandomBatch(8, 16, 4);
-  StepResult expected = MakeEagerStep(*model)->Run(batch);
+  StepResult expected =
+      MakeEagerStep(*model, LossConfigOf(TinyConfig(), *model))->Run(batch, batch.valid_tokens);
   std::vector<std::string> names;
   for (const auto& pass : DefaultPipeline()) {
     if (std::find(names.begin(), names.end(), pass->name()) == names.end())
@@ -158,7 +172,7 @@ TEST(TrainStep, EachPassAloneAndEverySubsetGiveTheSameBits) {
 
 TEST(TrainStep, EveryNodeNamesItsModuleAndPhase) {
   Config config = TinyConfig();
-  auto model = BuildModel("llama3", "tiny", 16);
+  auto model = BuildModel("llama3", "tiny", {.max_length = 16});
   Captured captured = CaptureRaw(*model, config, true);
   std::set<std::string> modules;
   for (const auto& item : model->named_modules("", false)) modules.insert(item.key());
@@ -168,8 +182,8 @@ TEST(TrainStep, EveryNodeNamesItsModuleAndPhase) {
     const Meta& meta = node->meta();
     bool root = meta.module.empty();
     EXPECT_TRUE(root || modules.contains(meta.module.str())) << Print(*node);
-    // Only slicing the rotary table happens in the model's own forward.
-    if (root) EXPECT_EQ(node->op().name.str(), "aten::slice.Tensor") << Print(*node);
+    // Only looking up the positions' rotations happens in the model's own forward.
+    if (root) EXPECT_EQ(node->op().name.str(), "aten::index.Tensor") << Print(*node);
     EXPECT_FALSE(meta.source.empty() && !root) << Print(*node);
     backward += meta.phase == Phase::kBackward;
   }

@@ -6,15 +6,24 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <optional>
+#include <set>
 
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/exec/device.h"
-#include "gt/models/model.h"
-#include "gt/train/data.h"
+#include "gt/models/hf_checkpoint.h"
+#include "gt/report/progress_bar.h"
+#include "gt/report/tensorboard.h"
+#include "gt/storage/checksum.h"
+#include "gt/train/checkpoint.h"
 #include "gt/train/metrics.h"
 #include "gt/train/optimizer.h"
+#include "gt/train/profile.h"
+#include "gt/train/setup.h"
+#include "gt/train/signals.h"
 #include "gt/train/step.h"
 
 namespace gt {
@@ -33,85 +42,109 @@ void Say(fmt::format_string<Args...> format, Args&&... args) {
   std::fflush(stdout);  // a line is news: it must not wait in a pipe's buffer
 }
 
-at::ScalarType ToTorch(TrainingDtype dtype) {
-  return dtype == TrainingDtype::kBfloat16 ? at::kBFloat16 : at::kFloat;
+uint64_t HashState(LanguageModel& model) {
+  Xxh64 hash;
+  auto add = [&hash](const std::string& name, const at::Tensor& tensor) {
+    hash.Update(std::as_bytes(std::span(name)));
+    at::Tensor host = tensor.detach().to(at::kCPU).contiguous();
+    hash.Update({static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()});
+  };
+  for (const auto& [name, tensor] : nn::NamedState(model)) add(name, tensor);
+  return hash.Digest();
 }
 
-uint64_t HashState(LanguageModel& model) {
-  uint64_t hash = 0xcbf29ce484222325ull;
-  auto add = [&hash](const void* data, size_t size) {
-    const auto* bytes = static_cast<const uint8_t*>(data);
-    for (size_t i = 0; i < size; ++i) hash = (hash ^ bytes[i]) * 0x100000001b3ull;
-  };
-  auto add_tensor = [&](const std::string& name, const at::Tensor& tensor) {
-    add(name.data(), name.size());
-    at::Tensor host = tensor.detach().to(at::kCPU).contiguous();
-    add(host.const_data_ptr(), host.nbytes());
-  };
-  for (const auto& item : model.named_parameters()) add_tensor(item.key(), item.value());
-  for (const auto& item : model.named_buffers()) add_tensor(item.key(), item.value());
-  return hash;
+NamedTensors ParametersOf(LanguageModel& model) {
+  NamedTensors parameters;
+  for (const auto& item : model.named_parameters())
+    parameters.emplace_back(item.key(), item.value());
+  return parameters;
+}
+
+StepResult CopyOf(const StepResult& result) {
+  StepResult copy{result.loss.clone(), {}};
+  for (const at::Tensor& gradient : result.gradients) {
+    copy.gradients.push_back(gradient.defined() ? gradient.clone() : gradient);
+  }
+  return copy;
+}
+
+// Batches whose gradients are added up before each update.
+int64_t MicroBatches(const Config& config) {
+  const auto& training = config.training;
+  if (training.global_batch_size == 0) return 1;
+  if (training.global_batch_size % training.local_batch_size != 0) {
+    Fail(ErrorCode::kConflictingOptions,
+         "--training.global_batch_size {} must be a multiple of --training.local_batch_size {}",
+         training.global_batch_size, training.local_batch_size);
+  }
+  return training.global_batch_size / training.local_batch_size;
 }
 
 class Run {
  public:
   explicit Run(const Config& config)
-      : config_(config), device_(ChooseDevice(config.device)), metrics_(config.dump_folder) {
+      : config_(config),
+        micro_batches_(MicroBatches(config)),
+        profiled_(ParseSteps(config.profiling.steps)),
+        device_(ChooseDevice(config.device)) {
     SetThreads(config.threads);
     SetDeterministic(config.training.deterministic);
-    std::ofstream(config.dump_folder + "/config.toml") << ToToml(config);
-    model_ = BuildModel(config.model.name, config.model.flavor, config.training.seq_len);
-    data_ = std::make_unique<TextData>(config.training.dataset, config.training.dataset_path,
-                                       model_->vocab_size(), config.training.local_batch_size,
-                                       config.training.seq_len, config.training.seed);
-    Say("{} {}: {} parameters, {} on {}", config.model.name, config.model.flavor,
-        FormatCount(static_cast<double>(nn::ParameterCount(*model_))), Precision(), Where());
-    Say("data: {} ({} tokens), {} x {} tokens a step, {} steps", data_->source(),
-        FormatCount(static_cast<double>(data_->token_count())), config.training.local_batch_size,
-        config.training.seq_len, config.training.steps);
-    nn::Materialize(*model_, device_, config.training.seed);
-    if (config.training.dtype != TrainingDtype::kFloat32) {
-      model_->to(ToTorch(config.training.dtype));
+    model_ = BuildConfiguredModel(config);
+    codec_ = std::make_unique<TextCodec>(config);
+    data_ = MakeTrainingData(config, *model_, *codec_);
+    if (config.validation.enable) validation_ = MakeValidationData(config, *model_, *codec_);
+    if (config.metrics.enable_tensorboard) {
+      tensorboard_ = std::make_unique<TensorBoardWriter>(config.dump_folder + "/tb");
     }
-    if (config.training.mixed_precision_param != config.training.dtype) {
-      CastParametersForCompute(*model_, ToTorch(config.training.mixed_precision_param));
-    }
+    Introduce();
+    InitializeModel(*model_, config, device_);
     parameters_ = model_->parameters();
-    optimizer_ = std::make_unique<AdamW>(parameters_, config.optimizer);
+    optimizer_ = std::make_unique<AdamW>(ParametersOf(*model_), config.optimizer);
+    checkpoints_ = std::make_unique<Checkpointer>(config, *model_, *optimizer_, device_);
+    if (config.checkpoint.enable) Resume();
+    metrics_ = std::make_unique<MetricsFile>(config.dump_folder, progress_.step);
+    std::ofstream(config.dump_folder + "/config.toml") << ToToml(config);
     MakeStep();
   }
 
   TrainSummary Train() {
     TrainSummary summary;
-    Clock::time_point start = Clock::now(), before = start;
-    for (int64_t i = 0; i < config_.training.steps; ++i) {
-      StepMetrics metrics = OneStep(i);
-      Clock::time_point now = Clock::now();
-      metrics.seconds = Seconds(before, now);
-      before = now;
-      FillRates(metrics);
-      metrics_.Write(metrics);
-      if (metrics.step % config_.metrics.log_freq == 0 || metrics.step == config_.training.steps) {
-        double each = Seconds(start, now) / static_cast<double>(metrics.step);
-        double left = static_cast<double>(config_.training.steps - metrics.step);
-        Say("{}", ProgressLine(metrics, config_.training.steps, each * left));
-      }
-      RequireFinite(metrics);
-      if (i == 0) summary.first_loss = metrics.loss;
+    summary.steps = progress_.step;
+    SignalWatch signals;
+    first_step_ = progress_.step;
+    bar_ = std::make_unique<ProgressBar>(config_.training.steps, first_step_, stderr);
+    start_ = before_ = Clock::now();
+    while (progress_.step < config_.training.steps && signals.received() == 0) {
+      StepMetrics metrics = OneStep();
+      if (metrics.step == first_step_ + 1) summary.first_loss = metrics.loss;
       summary.last_loss = metrics.loss;
       summary.steps = metrics.step;
     }
-    double seconds = Seconds(start, Clock::now());
-    summary.state_hash = HashState(*model_);
-    summary.metrics_path = metrics_.path();
-    Say("done: {} steps in {}, loss {:.4f} -> {:.4f}, {} tok/s, peak memory {}", summary.steps,
-        FormatDuration(seconds), summary.first_loss, summary.last_loss,
-        FormatCount(static_cast<double>(tokens_) / seconds), FormatBytes(MemoryOf(device_).peak));
-    Say("state hash {:016x}; metrics in {}", summary.state_hash, summary.metrics_path);
+    summary.signal = signals.received();
+    bar_->Clear();
+    Finish(summary);
     return summary;
   }
 
  private:
+  void Introduce() const {
+    Say("{}: {} parameters, {} on {}", ModelTitle(config_),
+        FormatCount(static_cast<double>(nn::ParameterCount(*model_))), Precision(), Where());
+    std::string accumulated = micro_batches_ == 1 ? "" : fmt::format("{} x ", micro_batches_);
+    Say("data: {}, {}{} x {} tokens a step, {} steps", data_->Describe(), accumulated,
+        config_.training.local_batch_size, config_.training.seq_len, config_.training.steps);
+  }
+
+  void Resume() {
+    checkpoints_->Prepare();
+    if (!checkpoints_->Load(&progress_)) return;
+    data_->Restore(progress_.data);
+    Say("continuing after step {} from {}", progress_.step, checkpoints_->folder());
+    if (progress_.step >= config_.training.steps) {
+      Say("all {} steps are done already; raise --training.steps to go on", config_.training.steps);
+    }
+  }
+
   std::string Precision() const {
     std::string stored(EnumName(config_.training.dtype));
     std::string compute(EnumName(config_.training.mixed_precision_param));
@@ -126,7 +159,7 @@ class Run {
 
   void MakeStep() {
     if (config_.compile.mode == CompileMode::kEager) {
-      step_ = MakeEagerStep(*model_);
+      step_ = MakeEagerStep(*model_, LossConfigOf(config_, *model_));
       Say("running eagerly");
       return;
     }
@@ -135,59 +168,230 @@ class Run {
     Say("captured {} nodes in {:.0f} ms, {} after passes ({:.0f} ms)",
         FormatCount(static_cast<double>(report.captured_nodes)), report.capture_seconds * 1e3,
         FormatCount(static_cast<double>(report.nodes)), report.passes.seconds * 1e3);
-    step_ = MakeCapturedStep(*model_, std::move(captured), config_.compile.executor);
+    step_ = MakeCapturedStep(*model_, std::move(captured), config_.compile.executor,
+                             config_.compile.cuda_graphs);
   }
 
-  StepMetrics OneStep(int64_t index) {
-    Batch batch = data_->Next();
-    batch.tokens = batch.tokens.to(device_);
-    batch.labels = batch.labels.to(device_);
-    StepResult result = step_->Run(batch);
-    std::vector<at::Tensor> gradients = OwnGradients(parameters_, std::move(result.gradients));
+  StepMetrics OneStep() {
     StepMetrics metrics;
-    metrics.step = index + 1;
-    metrics.grad_norm = ClipGradients(gradients, config_.training.max_norm);
+    metrics.step = progress_.step + 1;
+    nlohmann::json data_before = data_->State();
+    int64_t tokens_before = progress_.tokens;
+    double waited = data_->waited_seconds();
+    StepResult result = RunMicroBatches(metrics.step);
+    Clipping clipping = MeasureGradients(result.gradients, config_.training.max_norm);
+    metrics.grad_norm = clipping.norm;
     metrics.loss = result.loss.to(at::kDouble).item<double>();
-    metrics.learning_rate = config_.optimizer.lr *
-                            LearningRateFactor(index, config_.training.steps, config_.lr_scheduler);
-    bool finite = std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm);
+    metrics.learning_rate =
+        config_.optimizer.lr *
+        LearningRateFactor(progress_.step, config_.training.steps, config_.lr_scheduler);
     // Weights are never updated from a broken gradient: they stay as they were before the step.
-    if (finite) optimizer_->Step(gradients, metrics.learning_rate);
-    tokens_ += batch.valid_tokens;
-    metrics.tokens = tokens_;
+    bool finite = std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm);
+    if (finite) {
+      model_->BeforeUpdate();
+      optimizer_->Step(result.gradients, metrics.learning_rate, clipping.factor);
+      progress_.step = metrics.step;
+    }
+    metrics.data_wait = data_->waited_seconds() - waited;
+    metrics.tokens = progress_.tokens;
+    bool validate =
+        validation_ != nullptr && finite &&
+        (metrics.step % config_.validation.freq == 0 || metrics.step == config_.training.steps);
+    if (validate) metrics.validation_loss = ValidationLoss();
+    Clock::time_point now = Clock::now();
+    metrics.seconds = Seconds(before_, now);
+    FillRates(metrics);
+    before_ = now;
+    Report(metrics);
+    if (!finite) FailNonFinite(metrics, std::move(data_before), tokens_before);
+    if (config_.checkpoint.enable && metrics.step % config_.checkpoint.interval == 0 &&
+        metrics.step != config_.training.steps) {
+      SaveCheckpoint();
+      before_ = Clock::now();  // the next step's speed is its own
+    }
     return metrics;
   }
 
+  // Loss and gradients of all batches of one update, divided by the tokens of all of them.
+  StepResult RunMicroBatches(int64_t step) {
+    std::vector<Batch> batches;
+    int64_t valid_tokens = 0;
+    for (int64_t i = 0; i < micro_batches_; ++i) {
+      batches.push_back(ToDevice(data_->Next(), device_));
+      valid_tokens += batches.back().valid_tokens;
+    }
+    progress_.tokens += valid_tokens;
+    progress_.data = data_->State();
+    std::optional<StepProfile> profile;
+    if (profiled_.contains(step)) profile.emplace(device_);
+    StepResult total;
+    at::NoGradGuard no_gradients;
+    for (const Batch& batch : batches) {
+      StepResult part = RunStep(batch, std::max<int64_t>(valid_tokens, 1));
+      if (micro_batches_ > 1 && step_->reuses_results()) part = CopyOf(part);
+      std::vector<at::Tensor> owned = OwnGradients(parameters_, std::move(part.gradients));
+      if (!total.loss.defined()) {
+        total = {part.loss, std::move(owned)};
+        continue;
+      }
+      total.loss = total.loss + part.loss;
+      AddGradients(total.gradients, owned);
+    }
+    if (profile) {
+      std::string path = fmt::format("{}/profile/step_{}.json", config_.dump_folder, step);
+      profile->Write(path);
+      bar_->Clear();
+      Say("profile of step {} in {}", step, path);
+    }
+    return total;
+  }
+
+  StepResult RunStep(const Batch& batch, int64_t valid_tokens) {
+    at::AutoGradMode gradients(true);
+    return step_->Run(batch, valid_tokens);
+  }
+
+  // The same batches each time, from the beginning of the validation data.
+  double ValidationLoss() {
+    at::NoGradGuard no_gradients;
+    model_->eval();
+    validation_ = MakeValidationData(config_, *model_, *codec_);
+    double sum = 0;
+    int64_t tokens = 0;
+    for (int64_t i = 0; i < config_.validation.steps; ++i) {
+      Batch batch = ToDevice(validation_->Next(), device_);
+      at::Tensor one = at::ones({}, batch.tokens.options().dtype(at::kFloat));
+      LossConfig loss = LossConfigOf(config_, *model_);
+      loss.z_loss = 0.0;
+      sum +=
+          LossOf(*model_, {batch.tokens, batch.positions}, batch.labels, one, loss).item<double>();
+      tokens += batch.valid_tokens;
+    }
+    model_->train();
+    return sum / static_cast<double>(std::max<int64_t>(tokens, 1));
+  }
+
   void FillRates(StepMetrics& metrics) const {
-    double tokens =
-        static_cast<double>(config_.training.local_batch_size * config_.training.seq_len);
+    auto tokens = static_cast<double>(micro_batches_ * config_.training.local_batch_size *
+                                      config_.training.seq_len);
     metrics.tokens_per_second = tokens / metrics.seconds;
     if (double peak = PeakFlops(device_); peak > 0) {
-      double flops = static_cast<double>(model_->FlopsPerToken(config_.training.seq_len));
+      auto flops = static_cast<double>(model_->FlopsPerToken(config_.training.seq_len));
       metrics.mfu = 100.0 * flops * metrics.tokens_per_second / peak;
     }
     metrics.memory_bytes = MemoryOf(device_).current;
+    auto done = static_cast<double>(metrics.step - first_step_);
+    auto left = static_cast<double>(config_.training.steps - metrics.step);
+    metrics.eta_seconds = Seconds(start_, Clock::now()) / done * left;
   }
 
-  void RequireFinite(const StepMetrics& metrics) const {
-    if (std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm)) return;
+  void Report(const StepMetrics& metrics) {
+    metrics_->Write(metrics);
+    if (tensorboard_) WriteTensorBoard(metrics);
+    std::string line = ProgressLine(metrics, config_.training.steps);
+    if (metrics.step % config_.metrics.log_freq == 0 || metrics.step == config_.training.steps ||
+        metrics.validation_loss) {
+      bar_->Clear();
+      Say("{}", line);
+    }
+    bar_->Update(metrics.step, fmt::format("loss {:.4f}", metrics.loss));
+  }
+
+  void WriteTensorBoard(const StepMetrics& metrics) {
+    double now =
+        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    auto add = [&](const char* tag, double value) {
+      tensorboard_->AddScalar(tag, metrics.step, now, value);
+    };
+    add("loss", metrics.loss);
+    add("grad_norm", metrics.grad_norm);
+    add("lr", metrics.learning_rate);
+    add("tokens_per_second", metrics.tokens_per_second);
+    add("memory_gib", static_cast<double>(metrics.memory_bytes) / (1 << 30));
+    if (metrics.mfu >= 0) add("mfu", metrics.mfu);
+    if (metrics.validation_loss) add("validation_loss", *metrics.validation_loss);
+    tensorboard_->Flush();
+  }
+
+  void SaveCheckpoint() {
+    double seconds = checkpoints_->Save(progress_);
+    log::Info("checkpoint of step {}: {:.2f} s of the loop", progress_.step, seconds);
+  }
+
+  // The state before the step and the batch that broke it, as a checkpoint: continuing from it runs
+  // into the same numbers again.
+  [[noreturn]] void FailNonFinite(const StepMetrics& metrics, nlohmann::json data_before,
+                                  int64_t tokens_before) {
+    model_->BeforeUpdate();  // counts of the broken step are not part of the state before it
+    Progress before = progress_;
+    before.data = std::move(data_before);
+    before.tokens = tokens_before;
+    std::string folder = (std::filesystem::absolute(config_.dump_folder) / "nonfinite").string();
+    SaveCheckpointTo(folder, config_, *model_, *optimizer_, device_, before);
     Fail(ErrorCode::kNonFiniteLoss,
          "step {}: the loss is {} and the gradient norm {}; the update was not applied. Lower "
-         "--optimizer.lr (now {}), "
-         "lengthen --lr_scheduler.warmup_steps, or check the data; metrics up to this step are in "
-         "{}",
-         metrics.step, metrics.loss, metrics.grad_norm, config_.optimizer.lr, metrics_.path());
+         "--optimizer.lr (now {}), lengthen --lr_scheduler.warmup_steps, or check the data. The "
+         "state before the step is in {}; this runs the step again: gt train --config {} "
+         "--checkpoint.enable --checkpoint.folder {} --dump_folder {}",
+         metrics.step, metrics.loss, metrics.grad_norm, config_.optimizer.lr, folder,
+         config_.dump_folder + "/config.toml", folder, config_.dump_folder + "/again");
+  }
+
+  void Finish(TrainSummary& summary) {
+    bool complete = progress_.step >= config_.training.steps;
+    bool worked = progress_.step > first_step_;
+    double seconds = Seconds(start_, Clock::now());
+    summary.state_hash = HashState(*model_);
+    summary.metrics_path = metrics_->path();
+    if (worked && (config_.checkpoint.enable || summary.signal != 0)) {
+      if (!config_.checkpoint.enable) checkpoints_->Prepare();
+      checkpoints_->Save(progress_);
+      checkpoints_->Wait();
+      Say("checkpoint of step {} in {}", progress_.step, checkpoints_->folder());
+    }
+    if (complete && config_.checkpoint.last_save_in_hf) ExportWeights();
+    if (summary.signal != 0) {
+      Say("stopped by signal {} after step {}; the same command with --checkpoint.enable continues",
+          summary.signal, progress_.step);
+    } else if (worked) {
+      double tokens =
+          static_cast<double>(micro_batches_ * config_.training.local_batch_size *
+                              config_.training.seq_len * (progress_.step - first_step_));
+      Say("done: {} steps in {}, loss {:.4f} -> {:.4f}, {} tok/s, peak memory {}",
+          progress_.step - first_step_, FormatDuration(seconds), summary.first_loss,
+          summary.last_loss, FormatCount(tokens / seconds), FormatBytes(MemoryOf(device_).peak));
+    }
+    Say("state hash {:016x}; metrics in {}", summary.state_hash, summary.metrics_path);
+  }
+
+  void ExportWeights() {
+    std::string folder = config_.dump_folder + "/hf";
+    SaveHfFolder(*model_, folder, ToTorch(config_.checkpoint.export_dtype), config_.model.hf_path);
+    if (codec_->tokenizer() != nullptr) {
+      std::filesystem::path tokenizer = codec_->path();
+      if (!std::filesystem::is_directory(tokenizer)) tokenizer = tokenizer.parent_path();
+      CopyTokenizer(tokenizer.string(), folder);
+    }
+    Say("weights in {} (gt generate --model {})", folder, folder);
   }
 
   Config config_;
+  int64_t micro_batches_;
+  std::set<int64_t> profiled_;
   c10::Device device_;
-  MetricsFile metrics_;
-  std::shared_ptr<LanguageModel> model_;
-  std::unique_ptr<TextData> data_;
+  ModelPtr model_;
+  std::unique_ptr<TextCodec> codec_;
+  std::unique_ptr<Loader> data_, validation_;
   std::vector<at::Tensor> parameters_;
   std::unique_ptr<AdamW> optimizer_;
+  std::unique_ptr<Checkpointer> checkpoints_;
+  std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<TensorBoardWriter> tensorboard_;
   std::unique_ptr<TrainStep> step_;
-  int64_t tokens_ = 0;
+  std::unique_ptr<ProgressBar> bar_;
+  Progress progress_;
+  int64_t first_step_ = 0;  // steps that were done before this process began
+  Clock::time_point start_, before_;
 };
 
 }  // namespace

@@ -15,6 +15,7 @@ struct TrainSummary {
   // hashes.
   uint64_t state_hash = 0;
   std::string metrics_path;
+  int signal = 0;  // the one that ended the run early, or 0
 };
 
 // Trains as configured, printing a line per step and a summary to standard output.

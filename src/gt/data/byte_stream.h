@@ -1,0 +1,22 @@
+// The bytes of a file from beginning to end, decompressed on the way and never held whole.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "gt/data/files.h"
+
+namespace gt {
+
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;
+
+  // Puts at most `capacity` bytes into `out` and returns how many; 0 only at the end. A file that
+  // is damaged or cut short is BadData, one that cannot be read is DataUnreadable.
+  virtual std::size_t Read(char* out, std::size_t capacity) = 0;
+};
+
+std::unique_ptr<ByteStream> OpenByteStream(const DataFile& file);
+
+}  // namespace gt

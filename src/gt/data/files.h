@@ -1,0 +1,51 @@
+// Finds the files of a data set and tells by their names what they hold.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "gt/base/text.h"
+
+namespace gt {
+
+enum class DataKind { kText, kJsonl, kNpy, kBin };
+enum class Compression { kNone, kGzip, kZstd };
+
+template <>
+inline constexpr std::array<std::string_view, 4> kEnumNames<DataKind> = {
+    "text", "JSON lines", ".npy tokens", ".bin tokens"};
+
+struct DataFile {
+  std::filesystem::path path;
+  std::string name;  // below the folder that was given, or the file's own name
+  Compression compression = Compression::kNone;
+  int64_t size = 0;  // bytes on disk
+};
+
+struct DataFiles {
+  DataKind kind = DataKind::kText;
+  std::vector<DataFile> files;  // at least one, in the order of their names
+  std::string name;             // last component of what was given
+
+  bool IsTokens() const { return kind == DataKind::kNpy || kind == DataKind::kBin; }
+  bool IsCompressed() const;
+  int64_t TotalSize() const;
+  // Of names and sizes: tells whether the data of a checkpoint is the data of this run.
+  uint64_t Fingerprint() const;
+};
+
+// `path` is a file, or a folder that is walked recursively; what starts with '.' is skipped, and so
+// is NAME.json beside NAME.bin, which describes it. A folder holds files of one kind. A file given
+// by itself may have any name: it is text unless its name says otherwise.
+DataFiles FindDataFiles(const std::string& path);
+
+// The file that describes `bin` (NAME.bin.json or NAME.json), or an empty path.
+std::filesystem::path SidecarOf(const std::filesystem::path& bin);
+
+// "434 KB", "1.2 GB"; in powers of 1000 as file managers show sizes.
+std::string HumanSize(int64_t bytes);
+
+}  // namespace gt

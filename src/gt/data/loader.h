@@ -1,0 +1,97 @@
+// Training data as batches of tokens: finds the files, splits them into documents, tokenizes and
+// packs them, or maps tokens that were made before; in an order that depends on nothing but the
+// data, the seed and the rank, and that can be continued exactly.
+//
+// What is read, decided by the names of the files (data/files.h):
+//   text        .txt .md, or a single file of any other name; also .gz and .zst
+//   JSON lines  .jsonl .ndjson .json, the document in "text" or "content"; also .gz and .zst
+//   tokens      .npy and .bin, one stream or rows of length + 1
+//
+// The order. Text is made of units: a document of JSON lines, or a piece of about 8 KiB of a text.
+// Unit i of the epoch's order belongs to rank i % world. With shuffle the order is drawn anew from
+// (seed, epoch): a full permutation of the units, or for compressed files, which cannot be entered
+// in the middle, a permutation of the files and of the units within blocks (data/unit_source.h).
+// Without shuffle and with one rank, the pieces of a text file continue as one document.
+// Tokens are made of rows; step s of a rank takes rows s * world * rows + rank * rows and on,
+// around the end of the data. A row of a stream is a window of length + 1 tokens, `length` further
+// on than the one before; the stream continues at its beginning.
+//
+// Packing. A document is [bos] tokens [eos], documents follow one another without gaps, and a row
+// starts with the last label of the row before, so every token is a label once. Epochs repeat
+// forever; data smaller than a row repeats within it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gt {
+
+// All three are [rows, length], row after row.
+struct TokenBatch {
+  int64_t rows = 0;
+  int64_t length = 0;
+  std::vector<int64_t> tokens;
+  std::vector<int64_t> labels;     // the token that follows; -100 where none does
+  std::vector<int64_t> positions;  // 0 at the start of a row and of each document in it; rows that
+                                   // came as rows are one document each
+  int64_t valid_tokens = 0;        // labels that are not -100
+};
+
+// kAuto shuffles everything but pretokenized rows, whose order is somebody's decision already.
+enum class LoaderShuffle { kAuto, kOn, kOff };
+
+struct LoaderOptions {
+  std::string path;  // a file, or a folder, walked recursively in the order of names
+  int64_t rows = 1;
+  int64_t length = 1;
+  int64_t vocab_size = 0;  // ids from here on are errors
+  uint64_t seed = 0;
+  LoaderShuffle shuffle = LoaderShuffle::kAuto;
+  int64_t rank = 0;
+  int64_t world = 1;
+  int64_t prefetch = 4;  // batches made ahead by a background thread; 0: made in Next()
+  std::optional<int32_t> bos_id;
+  std::optional<int32_t> eos_id;
+  // Appends the tokens of a text, without bos and eos. Called by one thread at a time, but not by
+  // the one that made the loader. Pretokenized data needs none.
+  std::function<void(std::string_view text, std::vector<int32_t>& append)> encode;
+};
+
+// For one caller at a time.
+class Loader {
+ public:
+  // Opens the data and, for plain text, reads it once to find the units. Everything wrong that
+  // shows without tokenizing is an error here (DataUnreadable, BadData).
+  explicit Loader(LoaderOptions options);
+  ~Loader();
+
+  // An error of the background thread surfaces here, after the batches that were made before it,
+  // and again at every further call.
+  TokenBatch Next();
+
+  // The place after the batch that Next() returned last: a few numbers, and what they are relative
+  // to. Restoring it gives exactly the batches that would have followed.
+  nlohmann::json State() const;
+
+  // Refuses (CheckpointMismatch) the state of other data, of another rank or number of ranks, or of
+  // options that would lead to other batches. Compressed files are read again up to the place.
+  void Restore(const nlohmann::json& state);
+
+  // Seconds that Next() waited for batches to be ready, in all.
+  double waited_seconds() const;
+
+  // "sample.txt: 1 file, text, 434 KB"
+  std::string Describe() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gt

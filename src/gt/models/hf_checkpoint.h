@@ -1,0 +1,25 @@
+// Weights in Hugging Face layout, in and out. Nothing but safetensors is ever read.
+#pragma once
+
+#include <string>
+
+#include "gt/models/model.h"
+
+namespace gt {
+
+// Fills parameters and buffers of the model, which must be allocated, from the .safetensors files of
+// the folder. Files are memory-mapped; dtypes are converted to the model's. Tensors that are
+// missing, that the model does not know or whose shapes differ are one error that lists them all,
+// and then nothing has been loaded.
+void LoadHfWeights(LanguageModel& model, const std::string& folder);
+
+// Writes config.json and the weights in `dtype`. When `original` names the folder the model came
+// from, keys of its config.json that gt does not use are kept, and its tokenizer files are copied.
+// A crash leaves each file old or new, never cut short.
+void SaveHfFolder(LanguageModel& model, const std::string& folder, at::ScalarType dtype,
+                  const std::string& original = "", int64_t max_shard_bytes = int64_t{5} << 30);
+
+// Copies tokenizer.json and what belongs to it, as far as `from` has them.
+void CopyTokenizer(const std::string& from, const std::string& folder);
+
+}  // namespace gt

@@ -1,0 +1,119 @@
+#include "gt/train/loss.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "gt/trace/scope.h"
+
+namespace gt {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+// logits: [tokens, vocab], float32.
+at::Tensor LossOfLogits(const at::Tensor& logits, const at::Tensor& labels,
+                        const at::Tensor& valid_tokens, double z_loss) {
+  at::Tensor sum = at::cross_entropy_loss_symint(logits, labels, /*weight=*/{}, at::Reduction::Sum,
+                                                 kIgnoredLabel);
+  if (z_loss > 0) {
+    at::Tensor counted = at::ne(labels, kIgnoredLabel);
+    at::Tensor squares = at::logsumexp(logits, {-1}).square();
+    sum = sum + z_loss * at::where(counted, squares, at::zeros_like(squares)).sum();
+  }
+  return sum / valid_tokens;
+}
+
+// hidden: [batch, length, width] -> [batch * length, width]
+at::Tensor Rows(const at::Tensor& hidden) {
+  return hidden.reshape_symint({hidden.sym_size(0) * hidden.sym_size(1), hidden.sym_size(2)});
+}
+
+at::Tensor ChunkLoss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                     const at::Tensor& valid_tokens, double z_loss) {
+  at::Tensor logits = at::linear(Rows(hidden), weight).to(at::kFloat);
+  return LossOfLogits(logits, labels.reshape({-1}), valid_tokens, z_loss);
+}
+
+// Calls `visit(start, count)` for each of at most `chunks` equal stretches of the sequence; the last
+// may be shorter.
+template <typename Visit>
+void ForEachChunk(const c10::SymInt& length, int64_t chunks, Visit&& visit) {
+  c10::SymInt step = (length + (chunks - 1)) / chunks;
+  for (int64_t i = 0; i < chunks; ++i) {
+    c10::SymInt start = step * i;
+    if (start >= length) break;
+    visit(start, i + 1 == chunks ? length - start : step.min(length - start));
+  }
+}
+
+// Loss and gradients of each chunk before the next one begins. The gradients are those of the loss
+// itself; backward only multiplies them by what the loss is multiplied with.
+class ChunkedLoss : public torch::autograd::Function<ChunkedLoss> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden,
+                            const at::Tensor& weight, const at::Tensor& labels,
+                            const at::Tensor& valid_tokens, int64_t chunks, double z_loss) {
+    at::Tensor total, weight_gradient;
+    std::vector<at::Tensor> hidden_gradients;
+    ForEachChunk(
+        hidden.sym_size(1), chunks, [&](const c10::SymInt& start, const c10::SymInt& count) {
+          at::Tensor part = hidden.narrow_symint(1, start, count);
+          at::Tensor rows = Rows(part);
+          at::Tensor logits = at::linear(rows, weight).to(at::kFloat).requires_grad_();
+          at::Tensor loss;
+          {
+            at::AutoGradMode enable(true);
+            loss = LossOfLogits(logits, labels.narrow_symint(1, start, count).reshape({-1}),
+                                valid_tokens, z_loss);
+          }
+          AnnotationGuard backward({.phase = Phase::kBackward});
+          at::Tensor slope = torch::autograd::grad({loss}, {logits}, {at::ones_like(loss)})[0];
+          slope = slope.to(hidden.scalar_type());
+          hidden_gradients.push_back(slope.mm(weight).view_symint(part.sym_sizes()));
+          // Added up inside the matrix product.
+          weight_gradient = weight_gradient.defined() ? at::addmm(weight_gradient, slope.t(), rows)
+                                                      : slope.t().mm(rows);
+          total = total.defined() ? total + loss.detach() : loss.detach();
+        });
+    ctx->save_for_backward({at::cat(hidden_gradients, 1), weight_gradient});
+    return total;
+  }
+
+  static tensor_list backward(AutogradContext* ctx, tensor_list gradients) {
+    tensor_list saved = ctx->get_saved_variables();
+    auto scaled = [&](const at::Tensor& gradient) {
+      return gradient * gradients[0].to(gradient.scalar_type());
+    };
+    return {scaled(saved[0]), scaled(saved[1]), {}, {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor LossOf(LanguageModel& model, const ModelInputs& inputs, const at::Tensor& labels,
+                  const at::Tensor& valid_tokens, const LossConfig& config) {
+  at::Tensor hidden = model.Hidden(inputs);
+  at::Tensor weight = model.HeadWeight();
+  Scope scope = CurrentScope();
+  scope.module = Name("loss");
+  scope.phase = Phase::kLoss;
+  scope.source = SourceName(std::source_location::current());
+  ScopeGuard guard(scope);
+  if (config.chunks == 1) return ChunkLoss(hidden, weight, labels, valid_tokens, config.z_loss);
+  if (at::GradMode::is_enabled() && hidden.requires_grad()) {
+    return ChunkedLoss::apply(hidden, weight, labels, valid_tokens, config.chunks, config.z_loss);
+  }
+  at::Tensor total;
+  ForEachChunk(hidden.sym_size(1), config.chunks,
+               [&](const c10::SymInt& start, const c10::SymInt& count) {
+                 at::Tensor part =
+                     ChunkLoss(hidden.narrow_symint(1, start, count), weight,
+                               labels.narrow_symint(1, start, count), valid_tokens, config.z_loss);
+                 total = total.defined() ? total + part : part;
+               });
+  return total;
+}
+
+}  // namespace gt

@@ -1,0 +1,147 @@
+#include "gt/train/setup.h"
+
+#include <filesystem>
+
+#include "gt/base/error.h"
+#include "gt/base/text.h"
+#include "gt/models/hf_checkpoint.h"
+#include "gt/train/resources.h"
+#include "gt/train/step.h"
+
+namespace gt {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string TokenizerPath(const Config& config) {
+  if (!config.model.tokenizer_path.empty()) return config.model.tokenizer_path;
+  std::error_code error;
+  if (!config.model.hf_path.empty() &&
+      fs::exists(fs::path(config.model.hf_path) / "tokenizer.json", error)) {
+    return config.model.hf_path;
+  }
+  return ResourcePath("data/tokenizer").string();
+}
+
+std::string DataPath(const Config& config) {
+  if (!config.training.dataset_path.empty()) return config.training.dataset_path;
+  if (config.training.dataset == "sample") return ResourcePath("data/sample.txt").string();
+  std::vector<std::string> known = {"sample"};
+  Fail(ErrorCode::kDataUnreadable,
+       "there is no data set '{}'{}; use sample, or name a file or folder with "
+       "--training.dataset_path",
+       config.training.dataset, DidYouMean(config.training.dataset, known));
+}
+
+LoaderOptions OptionsFor(const Config& config, const LanguageModel& model, const TextCodec& codec) {
+  LoaderOptions options;
+  options.rows = config.training.local_batch_size;
+  options.length = config.training.seq_len;
+  options.vocab_size = model.vocab_size();
+  options.seed = static_cast<uint64_t>(config.training.seed);
+  options.prefetch = config.training.prefetch;
+  options.bos_id = codec.bos_id();
+  options.eos_id = codec.eos_id();
+  options.encode = [&codec](std::string_view text, std::vector<int32_t>& append) {
+    codec.Encode(text, append);
+  };
+  return options;
+}
+
+}  // namespace
+
+at::ScalarType ToTorch(TrainingDtype dtype) {
+  return dtype == TrainingDtype::kBfloat16 ? at::kBFloat16 : at::kFloat;
+}
+
+at::ScalarType ToTorch(ExportDtype dtype) {
+  switch (dtype) {
+    case ExportDtype::kBfloat16:
+      return at::kBFloat16;
+    case ExportDtype::kFloat16:
+      return at::kHalf;
+    case ExportDtype::kFloat32:
+      break;
+  }
+  return at::kFloat;
+}
+
+ModelPtr BuildConfiguredModel(const Config& config) {
+  ModelOptions options;
+  options.max_length = config.training.seq_len;
+  options.attention = {config.model.attn, config.model.attn_mask_type};
+  options.layers = config.model.n_layers;
+  options.vocab = config.model.vocab_size;
+  options.load_balance = config.model.load_balance_coeff;
+  options.force_balance = config.debug.moe_force_load_balance;
+  ModelPtr model = config.model.hf_path.empty()
+                       ? BuildModel(config.model.name, config.model.flavor, options)
+                       : BuildModelFromHf(config.model.hf_path, options);
+  if (config.training.mixed_precision_param != config.training.dtype) {
+    CastParametersForCompute(*model, ToTorch(config.training.mixed_precision_param));
+  }
+  return model;
+}
+
+void InitializeModel(LanguageModel& model, const Config& config, at::Device device) {
+  at::ScalarType dtype = ToTorch(config.training.dtype);
+  if (config.model.hf_path.empty()) {
+    nn::Materialize(model, device, config.training.seed, dtype);
+  } else {
+    nn::Allocate(model, device, dtype);
+    LoadHfWeights(model, config.model.hf_path);
+  }
+}
+
+std::string ModelTitle(const Config& config) {
+  if (!config.model.hf_path.empty()) return config.model.hf_path;
+  return config.model.name + " " + config.model.flavor;
+}
+
+TextCodec::TextCodec(const Config& config) : TextCodec(TokenizerPath(config)) {}
+
+TextCodec::TextCodec(const std::string& path) : path_(path) {
+  if (path != kBytes) tokenizer_ = Tokenizer::FromFile(path);
+}
+
+void TextCodec::Encode(std::string_view text, std::vector<int32_t>& append) const {
+  if (tokenizer_) return tokenizer_->Encode(text, append);
+  for (char c : text) append.push_back(static_cast<uint8_t>(c));
+}
+
+std::optional<int32_t> TextCodec::bos_id() const {
+  return tokenizer_ ? tokenizer_->bos_id() : std::nullopt;
+}
+
+std::optional<int32_t> TextCodec::eos_id() const {
+  return tokenizer_ ? tokenizer_->eos_id() : std::nullopt;
+}
+
+std::unique_ptr<Loader> MakeTrainingData(const Config& config, const LanguageModel& model,
+                                         const TextCodec& codec) {
+  LoaderOptions options = OptionsFor(config, model, codec);
+  options.path = DataPath(config);
+  switch (config.training.shuffle) {
+    case ShuffleChoice::kAuto:
+      options.shuffle = LoaderShuffle::kAuto;
+      break;
+    case ShuffleChoice::kTrue:
+      options.shuffle = LoaderShuffle::kOn;
+      break;
+    case ShuffleChoice::kFalse:
+      options.shuffle = LoaderShuffle::kOff;
+      break;
+  }
+  return std::make_unique<Loader>(std::move(options));
+}
+
+std::unique_ptr<Loader> MakeValidationData(const Config& config, const LanguageModel& model,
+                                           const TextCodec& codec) {
+  LoaderOptions options = OptionsFor(config, model, codec);
+  options.path = config.validation.dataset_path;
+  options.shuffle = LoaderShuffle::kOff;
+  options.prefetch = 0;
+  return std::make_unique<Loader>(std::move(options));
+}
+
+}  // namespace gt

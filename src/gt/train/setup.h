@@ -1,0 +1,53 @@
+// From a configuration to the parts of a job: model, tokenizer, data. Used by every command that
+// needs one of them.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gt/config/config.h"
+#include "gt/data/loader.h"
+#include "gt/models/model.h"
+#include "gt/tokenizer/tokenizer.h"
+
+namespace gt {
+
+at::ScalarType ToTorch(TrainingDtype dtype);
+at::ScalarType ToTorch(ExportDtype dtype);
+
+// Built without data, as --model.* says, and casting its parameters for compute.
+ModelPtr BuildConfiguredModel(const Config& config);
+// Allocates it, and fills it with the weights of hf_path or from the seed.
+void InitializeModel(LanguageModel& model, const Config& config, at::Device device);
+// "llama3 debugmodel", or the folder it was read from.
+std::string ModelTitle(const Config& config);
+
+// Text as tokens: a tokenizer.json, or plain bytes (--model.tokenizer_path bytes).
+class TextCodec {
+ public:
+  static constexpr std::string_view kBytes = "bytes";
+  // The file of tokenizer_path, else the one in hf_path, else the one that ships with the program.
+  explicit TextCodec(const Config& config);
+  explicit TextCodec(const std::string& path);
+
+  void Encode(std::string_view text, std::vector<int32_t>& append) const;
+  // Null for bytes.
+  const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
+  std::optional<int32_t> bos_id() const;
+  std::optional<int32_t> eos_id() const;
+  int64_t vocab_size() const { return tokenizer_ ? tokenizer_->vocab_size() : 256; }
+  const std::string& path() const { return path_; }  // of the file, or "bytes"
+
+ private:
+  std::string path_;
+  std::optional<Tokenizer> tokenizer_;
+};
+
+// The data of --training.dataset and dataset_path. `codec` must outlive the loader.
+std::unique_ptr<Loader> MakeTrainingData(const Config& config, const LanguageModel& model,
+                                         const TextCodec& codec);
+std::unique_ptr<Loader> MakeValidationData(const Config& config, const LanguageModel& model,
+                                           const TextCodec& codec);
+
+}  // namespace gt
