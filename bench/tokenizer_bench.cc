@@ -1,8 +1,8 @@
 // How fast text becomes tokens on one thread, and beside the `tokenizers` package in the same run:
 //   tokenizer_bench [PYTHON [TOKENIZER [TEXT]]]
-// PYTHON is an interpreter that has the package, or "-" for none; then ids are compared as well. The
-// defaults are the tokenizer and the text that ship with gt, the text often enough for 20 MB. Texts are
-// cut at blank lines, as documents would be.
+// PYTHON is an interpreter that has the package, or "-" for none; then ids are compared as well.
+// The defaults are the tokenizer and the text that ship with gt, the text often enough for 20 MB.
+// Texts are cut at blank lines, as documents would be.
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -47,6 +47,8 @@ EDGES = [
     "▁ ▁▁ a▁b ▁a ▁ ▁", "Ġ Ċ Ā <0x0A> <0xE2>", "e\u0301 e\u0301\u0301 \u0301a q\u0307\u0323 \u1100\u1161\u11a8", "\u0344\u0340 \u212b \u2126 \uf900 \U0001d15e",
     "...!!!???", "--- *** ___ ===", "a.b,c;d:e!f?g", "snake_case camelCase PascalCase SCREAMING_CASE kebab-case",
     "\ufffd\ufffd", "\U0010ffff\ue000\u0378", "á́́́", "ab" * 40, "a" * 300, " " * 300, "\n" * 70, "🙂" * 60, "字" * 90, "zxqj" * 200,
+    # Newer than the tables of many a library: emoji, letters, digits and marks of Unicode 10 to 16.
+    "a🫨🩷b \U0001f6dc \U0001e4d0\U0002ebf0\U00031350c \U0001e4f1\U00010d411 x\u07fd\u0323\u0c3c\u0301 \ua7cb\u1c89 \U00010781 \u2e5d\u1b7d",
     "word" + " " * 50 + "word", "=" * 80 + "\n", "\t" * 17 + "x", "\u200d\u200c\u200b\u2060",
 ]
 SPECIALS = [

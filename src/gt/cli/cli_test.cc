@@ -53,17 +53,22 @@ TEST(Cli, MistakesAreAnsweredWithTheNearestName) {
   ExpectError("train --training.steps 0", "GT-E0102", "--training.steps");
   ExpectError("train --model.flavor 8b", "GT-E0701", "8B");
   ExpectError(
-      "train --compile.disable_passes dcee --training.steps 1 --model.flavor tiny --dump_folder "
-      "/tmp/gt_cli_test",
+      "train --compile.disable_passes dcee --training.steps 1 --model.flavor tiny "
+      "--model.tokenizer_path bytes --dump_folder /tmp/gt_cli_test",
       "GT-E", "dce");
   ExpectError("train --config /does/not/exist.toml", "GT-E0103", "/does/not/exist.toml");
   ExpectError("opt /does/not/exist.gtir", "GT-E", "/does/not/exist.gtir");
   ExpectError("docs erorrs", "GT-E0100", "errors");
+  ExpectError("generate --model /does/not/exist", "GT-E0701", "/does/not/exist");
+  ExpectError("generate --top_p 0", "GT-E0102", "--top_p");
+  ExpectError("generate --prompt a --prompt_file b", "GT-E0106", "--prompt_file");
+  ExpectError("generate --prompt_file /tmp", "GT-E0702", "/tmp");
+  ExpectError("info --model.flavor 8B --tensor_parallel_degree 16", "GT-E0106", "key/value heads");
 }
 
 TEST(Cli, HelpIsAnsweredEverywhere) {
-  for (const char* command :
-       {"--help", "train --help", "trace --help", "opt --help", "docs --help"}) {
+  for (const char* command : {"--help", "train --help", "generate --help", "info --help",
+                              "trace --help", "opt --help", "docs --help"}) {
     Outcome outcome = RunGt(command);
     EXPECT_EQ(outcome.status, 0) << command;
     EXPECT_GT(outcome.output.size(), 200u) << command;
@@ -92,6 +97,42 @@ TEST(Cli, LargestModelIsCapturedWithoutItsWeights) {
   Outcome outcome = RunGt("trace --model.flavor 405B --training.seq_len 8192");
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_NE(outcome.output.find("405,8"), std::string::npos) << outcome.output;
+}
+
+TEST(Cli, LargestModelsAreDescribedWithoutTheirWeights) {
+  Outcome table = RunGt("info --model.name deepseek_v3 --model.flavor 671B");
+  EXPECT_EQ(table.status, 0) << table.output;
+  EXPECT_NE(table.output.find("671,026,404,352"), std::string::npos) << table.output;
+  Outcome json = RunGt("info --model.flavor 405B --json");
+  EXPECT_EQ(json.status, 0) << json.output;
+  EXPECT_NE(json.output.find("\"parameters\": 405853388800"), std::string::npos) << json.output;
+}
+
+// Training leaves weights behind, and generating from them continues the prompt: the same text for
+// the same seed.
+TEST(Cli, TrainedModelGenerates) {
+  fs::path folder = fs::temp_directory_path() / ("gt_cli_generate_" + std::to_string(getpid()));
+  Outcome trained = RunGt(
+      "train --device cpu --model.flavor tiny --model.vocab_size 2048 --training.steps 2 "
+      "--training.seq_len 16 --dump_folder " +
+      folder.string());
+  EXPECT_EQ(trained.status, 0) << trained.output;
+  std::string command =
+      "generate --device cpu --prompt 'And God said' --max_new_tokens 12 --stop_at_eos=false "
+      "--model ";
+  auto text = [&](const std::string& more) {
+    Outcome outcome = RunGt(command + folder.string() + more);
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    EXPECT_EQ(outcome.output.find("And God said"), 0u) << outcome.output;
+    return outcome.output.substr(0, outcome.output.rfind("12 tokens in"));  // without its speed
+  };
+  std::string first = text("/hf --seed 1");
+  EXPECT_EQ(text(" --seed 1"), first);
+  EXPECT_NE(text("/hf --seed 2"), first);
+  Outcome both = RunGt(command + folder.string() + " --num_samples 2");
+  EXPECT_NE(both.output.find("--- 2 of 2 ---"), std::string::npos) << both.output;
+  EXPECT_NE(both.output.find("24 tokens in"), std::string::npos) << both.output;
+  fs::remove_all(folder);
 }
 
 TEST(Cli, DocumentsAreUpToDate) {

@@ -12,6 +12,8 @@ using Arguments = std::span<const std::string>;
 
 int RunTrain(Arguments args);
 int RunTrace(Arguments args);
+int RunGenerate(Arguments args);
+int RunInfo(Arguments args);
 int RunDocs(Arguments args);
 
 }  // namespace gt::cli

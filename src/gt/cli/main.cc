@@ -1,6 +1,7 @@
 // gt: trains language models by capturing the whole train step as one graph.
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -24,6 +25,9 @@ struct Command {
 constexpr Command kCommands[] = {
     {"train", "train a model (without flags: a small one on the text that ships with gt)",
      gt::cli::RunTrain},
+    {"generate", "continue a text with a trained model", gt::cli::RunGenerate},
+    {"info", "print what a model weighs: parameters, arithmetic, memory under a parallelism",
+     gt::cli::RunInfo},
     {"trace", "capture a model's train step as a graph, without its weights", gt::cli::RunTrace},
     {"opt", "run passes on a graph in text form",
      [](Arguments args) {
@@ -65,6 +69,8 @@ int Run(const std::vector<std::string>& args) {
 }  // namespace
 
 int main(int count, char** values) {
+  // A limit on file sizes is an error of the write, not the end of the program.
+  std::signal(SIGXFSZ, SIG_IGN);
   gt::PrepareCpu();
   try {
     return Run({values + 1, values + count});

@@ -15,8 +15,9 @@ int RunTrain(Arguments args) {
     fmt::print("{}", line.Help());
     return 0;
   }
-  Train(config);
-  return 0;
+  TrainSummary summary = Train(config);
+  // As shells report a signal: the job is not finished.
+  return summary.signal == 0 ? 0 : 128 + summary.signal;
 }
 
 }  // namespace gt::cli

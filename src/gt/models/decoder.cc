@@ -28,6 +28,7 @@ DecoderConfig DecoderFromHf(const HfConfig& hf, int64_t rotated_width) {
   config.width = hf.Int("hidden_size");
   config.layers = hf.Int("num_hidden_layers");
   config.norm_epsilon = hf.Number("rms_norm_eps", 1e-6);
+  if (config.norm_epsilon < 0) hf.Reject("rms_norm_eps", "must not be negative");
   config.tied = hf.Bool("tie_word_embeddings", false);
   config.rope = hf.Rope();
   config.rotated_width = rotated_width;

@@ -357,7 +357,7 @@ ModelPtr FromHf(const HfConfig& hf, const ModelOptions& options) {
   config.decoder = DecoderFromHf(hf, attention.rope_width);
   hf.Rope(&config.rope_parameters);
   if (const auto* yarn = std::get_if<nn::YarnScaling>(&config.decoder.rope.scaling)) {
-    double all = config.rope_parameters.value("mscale_all_dim", 0.0);
+    double all = HfConfig(config.rope_parameters, hf.path()).Number("mscale_all_dim", 0.0);
     if (all != 0) attention.softmax_factor = std::pow(nn::YarnAttentionScale(yarn->factor, all), 2);
   }
   config.halves = !hf.Bool("rope_interleave", true);

@@ -10,7 +10,15 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kMostCount = int64_t{1} << 40;
+// No model comes near these; numbers beyond them are damage, and would only run out of memory later.
+constexpr int64_t kMostCount = int64_t{1} << 28;  // of channels, tokens, positions
+constexpr int64_t kMostLayersOrExperts = 65536;
+
+int64_t LimitOf(std::string_view key) {
+  bool counted = key == "num_hidden_layers" || key.find("experts") != std::string_view::npos ||
+                 key.find("heads") != std::string_view::npos;
+  return counted ? kMostLayersOrExperts : kMostCount;
+}
 
 }  // namespace
 
@@ -58,8 +66,9 @@ std::string HfConfig::String(const char* key) const {
 int64_t HfConfig::Int(const char* key) const {
   const Json& value = At(key);
   if (!value.is_number_integer() || value.get<double>() < 1 ||
-      value.get<double>() > static_cast<double>(kMostCount)) {
-    Reject(key, "must be a whole number of at least 1, but is " + value.dump());
+      value.get<double>() > static_cast<double>(LimitOf(key))) {
+    Reject(key, fmt::format("must be a whole number from 1 to {}, but is {}", LimitOf(key),
+                            value.dump()));
   }
   return value.get<int64_t>();
 }
@@ -72,8 +81,9 @@ std::optional<int64_t> HfConfig::OptionalInt(const char* key) const {
   const Json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_number_integer() || value->get<double>() < 0 ||
-      value->get<double>() > static_cast<double>(kMostCount)) {
-    Reject(key, "must be a whole number, but is " + value->dump());
+      value->get<double>() > static_cast<double>(LimitOf(key))) {
+    Reject(key, fmt::format("must be a whole number up to {}, but is {}", LimitOf(key),
+                            value->dump()));
   }
   return value->get<int64_t>();
 }
@@ -113,6 +123,10 @@ nn::RopeConfig HfConfig::Rope(Json* scaling) const {
     const Json* given = Find(key);
     if (given == nullptr) continue;
     if (!given->is_object()) Reject(key, "must be an object");
+    auto type = given->find("rope_type"), before = parameters.find("rope_type");
+    if (type != given->end() && before != parameters.end() && *type != *before) {
+      Reject("rope_scaling and rope_parameters", "name different types");
+    }
     parameters.update(*given);
   }
   if (!parameters.contains("rope_theta") && Find("rope_theta") != nullptr) {
@@ -144,6 +158,9 @@ nn::RopeConfig HfConfig::Rope(Json* scaling) const {
     yarn.factor = factor();
     yarn.beta_fast = rope.Number("beta_fast", 32.0);
     yarn.beta_slow = rope.Number("beta_slow", 1.0);
+    if (yarn.beta_fast <= 0 || yarn.beta_slow <= 0) {
+      rope.Reject("beta_fast, beta_slow", "must be above 0");
+    }
     yarn.original_length = original();
     yarn.truncate = rope.Bool("truncate", true);
     double mscale = rope.Number("mscale", 0.0), all = rope.Number("mscale_all_dim", 0.0);

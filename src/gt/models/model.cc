@@ -65,7 +65,7 @@ ModelPtr BuildModelFromHf(const std::string& folder, const ModelOptions& options
   auto types = AllOf([](const ModelFamily& family, auto& all) {
     all.insert(all.end(), family.hf_types.begin(), family.hf_types.end());
   });
-  config.Reject("model_type", fmt::format("is '{}'{}; known are {}", type, DidYouMean(type, types),
+  config.Reject("model_type", fmt::format("is '{}'{} (known are {})", type, DidYouMean(type, types),
                                           Join(types, ", ")));
 }
 

@@ -283,7 +283,18 @@ GraphRef Recorder::Nested(const GraphRef& graph, const Graph::NodeSpec& node) {
     for (size_t i = 0; i < captures.size(); ++i) same &= inputs[i]->value.type() == *captures[i];
     if (same) return copy;
   }
-  return copy = graph->CloneInto(graph_, captures);
+  std::unique_ptr<Graph> clone = graph->CloneInto(graph_, captures);
+  // Functions are made before it is known where they will run.
+  auto move = [this](Value& value) {
+    TensorType type = value.type();
+    type.device = device_;
+    value.set_type(std::move(type));
+  };
+  for (const auto& input : clone->inputs()) move(input->value);
+  for (Node* node : clone->nodes()) {
+    for (int32_t i = 0; i < node->result_count(); ++i) move(*node->result(i));
+  }
+  return copy = GraphRef(std::move(clone));
 }
 
 at::Tensor Recorder::Substituted(const at::Tensor& tensor) {

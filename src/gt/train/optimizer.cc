@@ -1,14 +1,14 @@
 #include "gt/train/optimizer.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cmath>
 #include <unordered_set>
 
 #include "gt/base/fqn_pattern.h"
+#include "gt/exec/stream_fan.h"
 
 namespace gt {
 namespace {
@@ -24,9 +24,7 @@ std::vector<at::Tensor> Defined(std::span<const at::Tensor> tensors) {
 }  // namespace
 
 AdamW::AdamW(const NamedTensors& parameters, const Config::Optimizer& config) : config_(config) {
-  constexpr size_t kStreams = 4;
-  bool cuda = !parameters.empty() && parameters[0].second.is_cuda();
-  size_t lanes = cuda ? kStreams : 1;
+  size_t lanes = parameters.empty() ? 1 : StreamFanWidth(parameters[0].second.device());
   std::vector<Group> groups(2 * lanes);  // first those that decay
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto& [name, parameter] = parameters[i];
@@ -47,38 +45,16 @@ AdamW::AdamW(const NamedTensors& parameters, const Config::Optimizer& config) : 
     group.steps.push_back(at::zeros({}, parameter.options().dtype(at::kFloat)));
   }
   for (Group& group : groups) {
-    if (group.positions.empty()) continue;
-    if (cuda) {
-      c10::impl::VirtualGuardImpl device(c10::kCUDA);
-      group.stream = device.getStreamFromGlobalPool(parameters[0].second.device());
-    }
-    groups_.push_back(std::move(group));
+    if (!group.positions.empty()) groups_.push_back(std::move(group));
   }
 }
 
 void AdamW::Step(std::span<const at::Tensor> gradients, double learning_rate, double factor) {
+  if (groups_.empty()) return;
   at::NoGradGuard no_gradients;
-  for (Group& group : groups_) {
-    if (!group.stream) {
-      StepGroup(group, gradients, learning_rate, factor);
-      continue;
-    }
-    c10::Stream current = c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(group.stream->device());
-    c10::Event ready(c10::kCUDA), done(c10::kCUDA);
-    ready.record(current);
-    ready.block(*group.stream);
-    {
-      c10::StreamGuard guard(*group.stream);
-      StepGroup(group, gradients, learning_rate, factor);
-      done.record(*group.stream);
-    }
-    group.done = std::move(done);
-  }
-  // Whatever comes next sees all of them finished.
-  for (Group& group : groups_) {
-    if (!group.stream) continue;
-    group.done->block(c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(group.stream->device()));
-  }
+  RunSideBySide(groups_[0].parameters[0].device(), groups_.size(), [&](size_t i) {
+    StepGroup(groups_[i], gradients, learning_rate, factor);
+  });
 }
 
 void AdamW::StepGroup(Group& group, std::span<const at::Tensor> gradients, double learning_rate,
@@ -162,10 +138,18 @@ Clipping MeasureGradients(std::span<const at::Tensor> gradients, double max_norm
   at::NoGradGuard no_gradients;
   std::vector<at::Tensor> defined = Defined(gradients);
   if (defined.empty()) return {};
-  bool wide = defined[0].scalar_type() == at::kDouble;
-  std::vector<at::Tensor> norms = at::_foreach_norm(defined, 2, wide ? at::kDouble : at::kFloat);
+  at::Device device = defined[0].device();
+  at::ScalarType dtype = defined[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  size_t lanes = StreamFanWidth(device);
+  std::vector<std::vector<at::Tensor>> lists(lanes), norms(lanes);
+  for (size_t i = 0; i < defined.size(); ++i) lists[i % lanes].push_back(defined[i]);
+  RunSideBySide(device, lanes, [&](size_t i) {
+    if (!lists[i].empty()) norms[i] = at::_foreach_norm(lists[i], 2, dtype);
+  });
+  std::vector<at::Tensor> all;
+  for (const auto& part : norms) all.insert(all.end(), part.begin(), part.end());
   Clipping clipping;
-  clipping.norm = at::linalg_vector_norm(at::stack(norms), 2).item<double>();
+  clipping.norm = at::linalg_vector_norm(at::stack(all), 2).item<double>();
   if (max_norm > 0) clipping.factor = std::min(1.0, max_norm / (clipping.norm + 1e-6));
   return clipping;
 }

@@ -3,10 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Event.h>
-#include <c10/core/Stream.h>
 
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -31,14 +28,11 @@ class AdamW {
   NamedTensors State() const;
 
  private:
-  // Parameters that decay alike, as the lists that the fused kernel takes. On a GPU there are several
-  // such groups, each with a stream of its own: one launch of the kernel leaves most of the memory's
-  // bandwidth unused.
+  // Parameters that decay alike, as the lists that the fused kernel takes; several such groups where
+  // they can run side by side.
   struct Group {
     double weight_decay = 0.0;
     int64_t elements = 0;
-    std::optional<c10::Stream> stream;
-    std::optional<c10::Event> done;  // of the last step
     std::vector<size_t> positions;   // among all parameters
     std::vector<std::string> names;
     std::vector<at::Tensor> parameters, mean, mean_square, steps;

@@ -101,10 +101,17 @@ class CapturedStep : public TrainStep {
     for (const auto& input : graph_->inputs()) {
       cuda |= input->value.type().device.kind == DeviceKind::kCuda;
     }
-    for (const Node* node : graph_->nodes()) {
-      reads |= node->op().reads_data || node->op().name.str().starts_with("gt::flex_attention");
-    }
+    for (const Node* node : graph_->nodes()) reads |= WaitsForDevice(*node);
     return cuda && !reads;
+  }
+
+  static bool WaitsForDevice(const Node& node) {
+    if (node.op().reads_data) return true;
+    // Blocks without a pair are skipped by looking at the mask.
+    if (node.op().name.str().starts_with("gt::flex_attention")) return true;
+    // Only this dtype has a grouped kernel; the others loop over groups, whose sizes they look up.
+    return node.op().name.str() == "aten::_grouped_mm" &&
+           node.operand(0)->type().dtype != DType::kBFloat16;
   }
 
   std::vector<at::Tensor> Outputs() {

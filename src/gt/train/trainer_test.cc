@@ -1,6 +1,7 @@
 #include "gt/train/trainer.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -92,14 +93,51 @@ TEST_F(TrainerTest, EagerAndCapturedRunsAreEqual) {
   }
 }
 
+// Every family, both kinds of attention, both masks: losses, gradient norms, parameters and buffers.
+TEST_F(TrainerTest, AllFamiliesAgreeOverTwentySteps) {
+  for (auto [model, flavor] : {std::pair{"llama3", "tiny"}, std::pair{"qwen3", "tiny"},
+                               std::pair{"qwen3", "tiny_moe"}, std::pair{"deepseek_v3", "tiny"}}) {
+    for (auto [attention, mask] :
+         {std::pair{AttentionBackend::kSdpa, AttentionMask::kCausal},
+          std::pair{AttentionBackend::kFlex, AttentionMask::kCausal},
+          std::pair{AttentionBackend::kFlex, AttentionMask::kBlockCausal}}) {
+      std::string name = fmt::format("{}_{}_{}_{}", model, flavor, EnumName(attention), EnumName(mask));
+      SCOPED_TRACE(name);
+      Config config = Job(name, flavor);
+      config.model.name = model;
+      config.model.tokenizer_path = "bytes";
+      config.model.attn = attention;
+      config.model.attn_mask_type = mask;
+      config.model.load_balance_coeff = 1e-3;
+      config.training.steps = 20;
+      config.training.local_batch_size = 2;
+      config.training.z_loss_coeff = mask == AttentionMask::kCausal ? 0.0 : 1e-4;
+      config.training.global_batch_size = mask == AttentionMask::kCausal ? 0 : 4;
+      config.optimizer.lr = 5e-3;
+      ExpectEagerAndCapturedAgree(config);
+    }
+  }
+}
+
 TEST_F(TrainerTest, DebugModelRunsOfTwentyStepsAreEqual_slow) {
-  for (TrainingDtype dtype : {TrainingDtype::kFloat32, TrainingDtype::kBfloat16}) {
-    Config config = Job("debug_" + std::string(EnumName(dtype)), "debugmodel");
-    config.training.steps = 20;
-    config.training.local_batch_size = 8;
-    config.training.seq_len = 128;
-    config.training.mixed_precision_param = dtype;
-    ExpectEagerAndCapturedAgree(config);
+  for (auto [model, flavor] :
+       {std::pair{"llama3", "debugmodel"}, std::pair{"qwen3", "debugmodel"},
+        std::pair{"qwen3", "debugmodel_moe"}, std::pair{"deepseek_v3", "debugmodel"}}) {
+    for (AttentionBackend attention : {AttentionBackend::kSdpa, AttentionBackend::kFlex}) {
+      std::string name = fmt::format("debug_{}_{}_{}", model, flavor, EnumName(attention));
+      SCOPED_TRACE(name);
+      Config config = Job(name, flavor);
+      config.model.name = model;
+      config.model.attn = attention;
+      config.training.steps = 20;
+      config.training.local_batch_size = 2;
+      config.training.seq_len = 64;
+      config.threads = 0;
+      if (attention == AttentionBackend::kSdpa) {
+        config.training.mixed_precision_param = TrainingDtype::kBfloat16;
+      }
+      ExpectEagerAndCapturedAgree(config);
+    }
   }
 }
 
@@ -144,6 +182,70 @@ TEST_F(TrainerTest, BadDataAndFoldersAreNamed) {
   config.model.flavor = "tiny";
   config.dump_folder = (folder_ / "file" / "below").string();
   MessageOf([&] { Train(config); }, ErrorCode::kCannotWrite);
+}
+
+TEST_F(TrainerTest, AccumulatedGradientsAreThoseOfTheWholeBatch) {
+  Config whole = Job("whole"), parts = Job("parts");
+  whole.training.local_batch_size = 4;
+  parts.training.local_batch_size = 1;
+  parts.training.global_batch_size = 4;
+  auto a = Metrics(Train(whole).metrics_path), b = Metrics(Train(parts).metrics_path);
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_NEAR(a[i]["loss"].get<double>(), b[i]["loss"].get<double>(), 1e-4) << "step " << i + 1;
+    EXPECT_EQ(a[i]["tokens"], b[i]["tokens"]);
+  }
+  parts.training.global_batch_size = 5;
+  parts.training.local_batch_size = 2;
+  MessageOf([&] { Train(parts); }, ErrorCode::kConflictingOptions);
+}
+
+TEST_F(TrainerTest, LossInPartsIsTheWholeLoss) {
+  Config whole = Job("one_part"), parts = Job("five_parts");
+  whole.training.loss_chunks = 1;
+  parts.training.loss_chunks = 5;  // does not divide the sequence
+  auto a = Metrics(Train(whole).metrics_path), b = Metrics(Train(parts).metrics_path);
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_NEAR(a[i]["loss"].get<double>(), b[i]["loss"].get<double>(), 1e-4) << "step " << i + 1;
+    EXPECT_NEAR(a[i]["grad_norm"].get<double>(), b[i]["grad_norm"].get<double>(), 1e-4);
+  }
+}
+
+TEST_F(TrainerTest, ReportsValidationTensorBoardAndProfiles) {
+  Config config = Job("reports");
+  config.validation.enable = true;
+  config.validation.dataset_path = std::string(GT_SOURCE_DIR) + "/data/README.md";
+  config.validation.freq = 2;
+  config.validation.steps = 2;
+  config.metrics.enable_tensorboard = true;
+  config.profiling.steps = "2-3";
+  auto lines = Metrics(Train(config).metrics_path);
+  EXPECT_FALSE(lines[0].contains("validation_loss"));
+  EXPECT_TRUE(lines[1].contains("validation_loss"));
+  EXPECT_TRUE(lines[4].contains("validation_loss")) << "after the last step";
+  EXPECT_FALSE(fs::is_empty(config.dump_folder + "/tb"));
+  for (CompileMode mode : {CompileMode::kAotFxTrace, CompileMode::kEager}) {
+    config.compile.mode = mode;
+    Train(config);
+    std::ifstream file(config.dump_folder + "/profile/step_2.json");
+    nlohmann::json trace = nlohmann::json::parse(file);
+    bool forward = false, backward = false;
+    for (const auto& event : trace.is_array() ? trace : trace["traceEvents"]) {
+      if (!event.contains("args") || !event["args"].contains("module")) continue;
+      bool mine = event["args"]["module"] == "layers.1.attention.wqkv";
+      forward |= mine && event["args"]["phase"] == "forward";
+      backward |= mine && event["args"]["phase"] == "backward";
+    }
+    EXPECT_TRUE(forward) << EnumName(mode);
+    EXPECT_TRUE(backward) << EnumName(mode);
+  }
+  config.profiling.steps = "2-x";
+  MessageOf([&] { Train(config); }, ErrorCode::kBadOptionValue);
+}
+
+TEST_F(TrainerTest, TokensOutsideTheVocabularyAreNamed) {
+  Config config = Job("vocabulary");
+  config.model.tokenizer_path = "";  // 2048 tokens for a model with 256
+  MessageOf([&] { Train(config); }, ErrorCode::kTokenOutOfVocabulary);
 }
 
 TEST_F(TrainerTest, WritesTheResolvedConfig) {
