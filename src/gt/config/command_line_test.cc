@@ -183,7 +183,7 @@ TEST(CommandLine, HelpMentionsEveryOptionWithItsDefault) {
     EXPECT_NE(help.find("default", position), std::string::npos);
   });
   for (const char* part : {"--config FILE", "--log_level", "--help", "\ntraining: what",
-                           "--compile.mode eager|aot_fx_trace", "(>= 1; default 50)"}) {
+                           "--compile.mode eager|aot_fx_trace", "(>= 1; default 150)"}) {
     EXPECT_NE(help.find(part), std::string::npos) << part << "\n" << help;
   }
   for (const std::string& text : Split(help, '\n')) EXPECT_LE(text.size(), 100u) << text;

@@ -120,7 +120,7 @@ TEST(Config, WrittenConfigReadsBackEqualForEveryOption) {
 TEST(Config, WrittenConfigIsReadable) {
   const std::string text = ToToml(Config());
   EXPECT_TRUE(text.starts_with("device = \"auto\"\ndump_folder = \"outputs\"\n")) << text;
-  EXPECT_NE(text.find("\n\n[training]\nsteps = 50\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n\n[training]\nsteps = 150\n"), std::string::npos) << text;
   EXPECT_NE(text.find("\nlr = 0.0008\n"), std::string::npos) << text;
   EXPECT_NE(text.find("\nmax_norm = 1.0\n"), std::string::npos) << text;
   EXPECT_NE(text.find("\ndisable_passes = []\n"), std::string::npos) << text;

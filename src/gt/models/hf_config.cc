@@ -82,8 +82,8 @@ std::optional<int64_t> HfConfig::OptionalInt(const char* key) const {
   if (value == nullptr) return std::nullopt;
   if (!value->is_number_integer() || value->get<double>() < 0 ||
       value->get<double>() > static_cast<double>(LimitOf(key))) {
-    Reject(key, fmt::format("must be a whole number up to {}, but is {}", LimitOf(key),
-                            value->dump()));
+    Reject(key,
+           fmt::format("must be a whole number up to {}, but is {}", LimitOf(key), value->dump()));
   }
   return value->get<int64_t>();
 }
@@ -123,7 +123,8 @@ nn::RopeConfig HfConfig::Rope(Json* scaling) const {
     const Json* given = Find(key);
     if (given == nullptr) continue;
     if (!given->is_object()) Reject(key, "must be an object");
-    auto type = given->find("rope_type"), before = parameters.find("rope_type");
+    auto type = given->find("rope_type");
+    auto before = parameters.find("rope_type");
     if (type != given->end() && before != parameters.end() && *type != *before) {
       Reject("rope_scaling and rope_parameters", "name different types");
     }

@@ -255,7 +255,7 @@ constexpr BadConfig kBadConfigs[] = {
     {"llama", "model_type", "3", "model_type", "string"},
     {"llama", "hidden_size", "\"64\"", "hidden_size", "\"64\""},
     {"llama", "hidden_size", "64.5", "hidden_size", "64.5"},
-    {"llama", "num_hidden_layers", "0", "num_hidden_layers", "at least 1"},
+    {"llama", "num_hidden_layers", "0", "num_hidden_layers", "from 1"},
     {"llama", "num_hidden_layers", "-2", "num_hidden_layers", "-2"},
     {"llama", "vocab_size", "9223372036854775807", "vocab_size"},
     {"llama", "vocab_size", "18446744073709551615", "vocab_size"},

@@ -310,7 +310,7 @@ TEST_F(GenerateTest, WeightsBecomeFloat32OnTheCpu) {
   InitializeModel(*model, config, at::kCPU);
   NamedTensors none;
   SaveCheckpointTo((folder_ / "half").string(), config, *model, AdamW(none, config.optimizer),
-                   at::kCPU, {.step = 3});
+                   at::kCPU, {.step = 3, .tokens = 0, .data = {}});
   std::ofstream(folder_ / "config.toml") << ToToml(config);
   ModelPtr loaded =
       LoadForGeneration(FindModel((folder_ / "half").string()), {{1, 2}}, 4, at::kCPU);

@@ -40,14 +40,19 @@ MetricsFile::MetricsFile(const std::string& folder, int64_t steps_done) {
 }
 
 void MetricsFile::Write(const StepMetrics& m) {
-  std::string optional = m.mfu < 0 ? "null" : fmt::format("{:.17g}", m.mfu);
-  std::string validation =
-      m.validation_loss ? fmt::format(", \"validation_loss\": {:.17g}", *m.validation_loss) : "";
+  // JSON has no word for numbers that are not finite.
+  auto number = [](double value) {
+    return std::isfinite(value) ? fmt::format("{:.17g}", value) : std::string("null");
+  };
   file_ << fmt::format(
-      "{{\"step\": {}, \"loss\": {:.17g}, \"grad_norm\": {:.17g}, \"lr\": {:.17g}, \"tokens\": {}, "
-      "\"tokens_per_second\": {:.17g}, \"mfu\": {}, \"memory\": {}, \"data_wait\": {:.6f}{}}}\n",
-      m.step, m.loss, m.grad_norm, m.learning_rate, m.tokens, m.tokens_per_second, optional,
-      m.memory_bytes, m.data_wait, validation);
+      "{{\"step\": {}, \"loss\": {}, \"grad_norm\": {}, \"lr\": {}, \"tokens\": {}, "
+      "\"tokens_per_second\": {}, \"mfu\": {}, \"memory\": {}, \"data_wait\": {:.6f}",
+      m.step, number(m.loss), number(m.grad_norm), number(m.learning_rate), m.tokens,
+      number(m.tokens_per_second), m.mfu < 0 ? "null" : number(m.mfu), m.memory_bytes, m.data_wait);
+  if (m.validation_loss) {
+    file_ << fmt::format(", \"validation_loss\": {}", number(*m.validation_loss));
+  }
+  file_ << "}\n";
   file_.flush();
   if (!file_) {
     Fail(ErrorCode::kCannotWrite,
@@ -63,7 +68,7 @@ std::string FormatBytes(int64_t bytes) {
       return fmt::format("{:.{}f} {}", value, value < 10 && unit[0] != 'B' ? 1 : 0, unit);
     value /= 1024;
   }
-  return fmt::format("{:.2f} GiB", value);
+  return value < 1024 ? fmt::format("{:.2f} GiB", value) : fmt::format("{:.2f} TiB", value / 1024);
 }
 
 std::string FormatCount(double count) {

@@ -52,9 +52,8 @@ AdamW::AdamW(const NamedTensors& parameters, const Config::Optimizer& config) : 
 void AdamW::Step(std::span<const at::Tensor> gradients, double learning_rate, double factor) {
   if (groups_.empty()) return;
   at::NoGradGuard no_gradients;
-  RunSideBySide(groups_[0].parameters[0].device(), groups_.size(), [&](size_t i) {
-    StepGroup(groups_[i], gradients, learning_rate, factor);
-  });
+  RunSideBySide(groups_[0].parameters[0].device(), groups_.size(),
+                [&](size_t i) { StepGroup(groups_[i], gradients, learning_rate, factor); });
 }
 
 void AdamW::StepGroup(Group& group, std::span<const at::Tensor> gradients, double learning_rate,

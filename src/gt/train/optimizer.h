@@ -33,7 +33,7 @@ class AdamW {
   struct Group {
     double weight_decay = 0.0;
     int64_t elements = 0;
-    std::vector<size_t> positions;   // among all parameters
+    std::vector<size_t> positions;  // among all parameters
     std::vector<std::string> names;
     std::vector<at::Tensor> parameters, mean, mean_square, steps;
   };

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -52,7 +53,9 @@ class ResumeTest : public ::testing::Test {
     std::ifstream file(dump_folder + "/metrics.jsonl");
     for (std::string line; std::getline(file, line);) {
       auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-      if (entry.is_object()) losses.push_back(entry["loss"].get<double>());
+      if (!entry.is_object()) continue;  // a line that is being written
+      bool finite = entry["loss"].is_number();
+      losses.push_back(finite ? entry["loss"].get<double>() : std::nan(""));
     }
     return losses;
   }

@@ -101,7 +101,8 @@ TEST_F(TrainerTest, AllFamiliesAgreeOverTwentySteps) {
          {std::pair{AttentionBackend::kSdpa, AttentionMask::kCausal},
           std::pair{AttentionBackend::kFlex, AttentionMask::kCausal},
           std::pair{AttentionBackend::kFlex, AttentionMask::kBlockCausal}}) {
-      std::string name = fmt::format("{}_{}_{}_{}", model, flavor, EnumName(attention), EnumName(mask));
+      std::string name =
+          fmt::format("{}_{}_{}_{}", model, flavor, EnumName(attention), EnumName(mask));
       SCOPED_TRACE(name);
       Config config = Job(name, flavor);
       config.model.name = model;
