@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <unordered_map>
@@ -14,6 +13,7 @@
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
 #include "gt/exec/convert.h"
+#include "gt/exec/stored_tensor.h"
 #include "gt/storage/safetensors.h"
 
 namespace gt {
@@ -33,17 +33,8 @@ at::Tensor ViewOf(const HfTensor& entry, const at::Tensor& target) {
 
 at::Tensor RowsOf(const HfTensor& entry) { return at::tensor(entry.rows, at::kLong); }
 
-// The bytes of the file as a tensor, copied once: they may begin at any address.
-at::Tensor ReadTensor(const TensorEntry& stored) {
-  at::Tensor tensor = at::empty(stored.sizes, ToTorch(stored.dtype));
-  if (!stored.bytes.empty()) {
-    std::memcpy(tensor.mutable_data_ptr(), stored.bytes.data(), stored.bytes.size());
-  }
-  return tensor;
-}
-
 void Fill(const HfTensor& entry, const at::Tensor& target, const TensorEntry& stored) {
-  at::Tensor values = ReadTensor(stored);
+  at::Tensor values = ToTensor(stored);
   if (entry.rows.empty()) {
     at::Tensor view = ViewOf(entry, target);
     view.copy_(values.view(view.sizes()));

@@ -4,13 +4,13 @@
 #include <ATen/Context.h>
 
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
 #include "gt/exec/convert.h"
+#include "gt/exec/stored_tensor.h"
 #include "gt/train/setup.h"
 
 namespace gt {
@@ -32,21 +32,14 @@ at::Tensor GeneratorState(at::Device device) {
   return at::globalContext().defaultGenerator(device).get_state();
 }
 
-// A copy in host memory that lives as long as the source.
-TensorSource OwnedSource(const std::string& name, const at::Tensor& tensor) {
-  at::Tensor host =
-      tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true).contiguous();
-  TensorSource source{name, FromTorch(host.scalar_type()), host.sizes().vec(), {}};
-  source.write = [host](const ByteSink& sink) {
-    sink({static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()});
-  };
-  return source;
-}
-
+// Copies in host memory: training goes on while they are written.
 std::vector<TensorSource> Snapshot(const NamedTensors& tensors) {
   std::vector<TensorSource> sources;
   sources.reserve(tensors.size());
-  for (const auto& [name, tensor] : tensors) sources.push_back(OwnedSource(name, tensor));
+  for (const auto& [name, tensor] : tensors) {
+    at::Tensor copy = tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+    sources.push_back(SourceOf(name, copy));
+  }
   return sources;
 }
 
@@ -71,14 +64,6 @@ NamedTensors AllTensors(LanguageModel& model, const AdamW& optimizer, at::Device
   if (device.is_cuda())
     tensors.emplace_back(kGenerator + std::string("cuda"), GeneratorState(device));
   return tensors;
-}
-
-at::Tensor ReadTensor(const TensorEntry& stored) {
-  at::Tensor tensor = at::empty(stored.sizes, ToTorch(stored.dtype));
-  if (!stored.bytes.empty()) {
-    std::memcpy(tensor.mutable_data_ptr(), stored.bytes.data(), stored.bytes.size());
-  }
-  return tensor;
 }
 
 // Every tensor must be there with its very shape and dtype; all differences are one error, and then
@@ -107,7 +92,7 @@ void FillFrom(const CheckpointReader& reader, const NamedTensors& targets) {
   at::NoGradGuard no_gradients;
   for (const auto& [name, target] : targets) {
     at::Tensor destination = target;
-    destination.copy_(ReadTensor(*reader.Find(name)));
+    destination.copy_(ToTensor(*reader.Find(name)));
   }
 }
 
@@ -115,7 +100,7 @@ void RestoreGenerator(const CheckpointReader& reader, const std::string& name, a
   const TensorEntry* stored = reader.Find(kGenerator + name);
   if (stored == nullptr) return;  // saved on a machine without this device
   at::Generator generator = at::globalContext().defaultGenerator(device);
-  generator.set_state(ReadTensor(*stored));
+  generator.set_state(ToTensor(*stored));
 }
 
 void RequireSameIdentity(const CheckpointReader& reader, const Config& config) {

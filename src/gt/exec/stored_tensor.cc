@@ -1,0 +1,28 @@
+#include "gt/exec/stored_tensor.h"
+
+#include <ATen/ATen.h>
+
+#include <cstring>
+
+#include "gt/exec/convert.h"
+
+namespace gt {
+
+at::Tensor ToTensor(const TensorEntry& stored) {
+  at::Tensor tensor = at::empty(stored.sizes, ToTorch(stored.dtype));
+  if (!stored.bytes.empty()) {
+    std::memcpy(tensor.mutable_data_ptr(), stored.bytes.data(), stored.bytes.size());
+  }
+  return tensor;
+}
+
+TensorSource SourceOf(const std::string& name, const at::Tensor& tensor) {
+  TensorSource source{name, FromTorch(tensor.scalar_type()), tensor.sizes().vec(), {}};
+  source.write = [tensor](const ByteSink& sink) {
+    at::Tensor host = tensor.detach().to(at::kCPU).contiguous();
+    sink({static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()});
+  };
+  return source;
+}
+
+}  // namespace gt
