@@ -1,10 +1,8 @@
 // The kernels of gt::flex_attention: attention with any score and mask function, block by block with
 // a running softmax, so that scores exist for one block of queries and keys at a time. Written in
 // terms of libtorch's operators and therefore the same on every device. Blocks in which the mask
-// allows no pair are skipped.
-//
-// Where the functions are a plain causal mask and the device has a fused kernel for that, the fused
-// kernel runs instead.
+// allows no pair are skipped. (A plain causal mask needs none of this: --model.attn sdpa takes
+// libtorch's fused kernels.)
 #include <ATen/ATen.h>
 #include <torch/custom_class.h>
 #include <torch/library.h>
