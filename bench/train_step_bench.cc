@@ -85,11 +85,8 @@ class Job {
         device.is_cuda() ? gt::TrainingDtype::kBfloat16 : gt::TrainingDtype::kFloat32;
     model_ = gt::BuildConfiguredModel(config_);
     gt::InitializeModel(*model_, config_, device);
-    gt::NamedTensors named;
-    for (const auto& item : model_->named_parameters())
-      named.emplace_back(item.key(), item.value());
     parameters_ = model_->parameters();
-    optimizer_ = std::make_unique<gt::AdamW>(named, config_.optimizer);
+    optimizer_ = std::make_unique<gt::AdamW>(gt::NamedParameters(*model_), config_.optimizer);
     if (mode == gt::CompileMode::kEager) {
       step_ = gt::MakeEagerStep(*model_, gt::LossConfigOf(config_, *model_));
     } else {

@@ -20,6 +20,7 @@
 #include "gt/storage/temp_folder_test_util.h"
 #include "gt/train/optimizer.h"
 #include "gt/train/step.h"
+#include "gt/train/step_test_util.h"
 
 namespace gt {
 namespace {
@@ -343,30 +344,6 @@ Batch RandomBatch(int64_t rows, int64_t seed) {
   return batch;
 }
 
-bool SameBits(const at::Tensor& a, const at::Tensor& b) {
-  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
-  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
-  at::Tensor x = a.contiguous(), y = b.contiguous();
-  return std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
-}
-
-void ExpectSameBits(const StepResult& expected, const StepResult& actual, LanguageModel& model) {
-  EXPECT_TRUE(SameBits(expected.loss, actual.loss))
-      << expected.loss.item<double>() << " against " << actual.loss.item<double>();
-  ASSERT_EQ(expected.gradients.size(), actual.gradients.size());
-  auto names = model.named_parameters().keys();
-  for (size_t i = 0; i < names.size(); ++i) {
-    ASSERT_TRUE(expected.gradients[i].defined()) << names[i];
-    EXPECT_TRUE(SameBits(expected.gradients[i], actual.gradients[i])) << names[i];
-  }
-}
-
-NamedTensors Named(LanguageModel& model) {
-  NamedTensors named;
-  for (const auto& item : model.named_parameters()) named.emplace_back(item.key(), item.value());
-  return named;
-}
-
 TEST_F(AddedModel, HasTheParametersOfItsParts) {
   AlibiConfig config;
   int64_t layer = 4 * 32 * 32 + 2 * 32 * 128 + 4 * 32;
@@ -395,8 +372,8 @@ TEST_F(AddedModel, CapturedEqualsEagerOverManySteps) {
       auto captured = MakeCapturedStep(
           *captured_model, CaptureStep(*captured_model, config, at::kCPU, false, nullptr),
           ExecutorKind::kFast);
-      AdamW eager_optimizer(Named(*eager_model), config.optimizer);
-      AdamW captured_optimizer(Named(*captured_model), config.optimizer);
+      AdamW eager_optimizer(NamedParameters(*eager_model), config.optimizer);
+      AdamW captured_optimizer(NamedParameters(*captured_model), config.optimizer);
       for (int64_t step = 0; step < 6; ++step) {
         Batch batch = RandomBatch(4, step);
         StepResult expected = eager->Run(batch, batch.valid_tokens),
@@ -414,7 +391,7 @@ TEST_F(AddedModel, LearnsABatchByHeart) {
   ModelPtr model = TinyModel(config);
   auto step = MakeCapturedStep(*model, CaptureStep(*model, config, at::kCPU, false, nullptr),
                                ExecutorKind::kFast);
-  AdamW optimizer(Named(*model), config.optimizer);
+  AdamW optimizer(NamedParameters(*model), config.optimizer);
   Batch batch = RandomBatch(4, 0);
   double first = 0, last = 0;
   for (int64_t i = 0; i < 40; ++i) {

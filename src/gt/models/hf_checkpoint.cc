@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -14,6 +13,8 @@
 #include "gt/base/text.h"
 #include "gt/exec/convert.h"
 #include "gt/exec/stored_tensor.h"
+#include "gt/storage/file_writer.h"
+#include "gt/storage/mapped_file.h"
 #include "gt/storage/safetensors.h"
 
 namespace gt {
@@ -67,28 +68,14 @@ bool IsWeight(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16;
 }
 
-void CopyFile(const fs::path& from, const fs::path& to) {
-  std::error_code error;
-  if (fs::equivalent(from, to, error)) return;
-  fs::path temporary = to;
-  temporary += ".tmp";
-  fs::copy_file(from, temporary, fs::copy_options::overwrite_existing, error);
-  if (!error) fs::rename(temporary, to, error);
-  if (error) {
-    Fail(ErrorCode::kCannotWrite, "cannot copy '{}' to '{}': {}", from.string(), to.string(),
-         error.message());
-  }
-}
-
-void WriteText(const fs::path& path, const std::string& text) {
+// Whole or not at all.
+void WriteText(const fs::path& path, std::string_view text) {
   fs::path temporary = path;
   temporary += ".tmp";
-  std::ofstream file(temporary, std::ios::binary);
-  file << text;
-  file.close();
-  std::error_code error;
-  if (file) fs::rename(temporary, path, error);
-  if (!file || error) Fail(ErrorCode::kCannotWrite, "cannot write '{}'", path.string());
+  FileWriter file(temporary);
+  file.Write(text);
+  file.Finish();
+  Rename(temporary, path);
 }
 
 }  // namespace
@@ -139,9 +126,7 @@ void LoadHfWeights(LanguageModel& model, const std::string& folder) {
 void SaveHfFolder(LanguageModel& model, const std::string& folder, at::ScalarType dtype,
                   const std::string& original, int64_t max_shard_bytes) {
   at::NoGradGuard no_gradients;
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) Fail(ErrorCode::kCannotWrite, "cannot create '{}': {}", folder, error.message());
+  CreateFolders(folder);
   auto targets = StateByName(model);
   std::vector<TensorSource> sources;
   for (HfTensor& entry : model.HfTensors()) {
@@ -176,9 +161,12 @@ void CopyTokenizer(const std::string& from, const std::string& folder) {
   std::error_code error;
   for (const char* name : {"generation_config.json", "tokenizer.json", "tokenizer_config.json",
                            "special_tokens_map.json"}) {
-    if (!from.empty() && fs::exists(fs::path(from) / name, error)) {
-      CopyFile(fs::path(from) / name, fs::path(folder) / name);
-    }
+    fs::path source = fs::path(from) / name, target = fs::path(folder) / name;
+    if (from.empty() || !fs::exists(source, error) || fs::equivalent(source, target, error))
+      continue;
+    MappedFile file(source, ErrorCode::kBadTokenizer);
+    auto bytes = file.bytes();
+    WriteText(target, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   }
 }
 

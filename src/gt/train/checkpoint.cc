@@ -171,6 +171,7 @@ bool Checkpointer::Load(Progress* progress) {
 
 double Checkpointer::Save(const Progress& progress) {
   auto start = std::chrono::steady_clock::now();
+  saver_.Wait();  // before the next copy is made: host memory holds one at a time
   saver_.Start(progress.step, Snapshot(Tensors()), StateOf(config_, progress),
                config_.checkpoint.keep_latest_k);
   if (config_.checkpoint.async_mode == CheckpointAsync::kDisabled) saver_.Wait();

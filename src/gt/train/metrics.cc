@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gt/base/error.h"
+#include "gt/report/progress_bar.h"
 
 namespace gt {
 
@@ -78,14 +79,6 @@ std::string FormatCount(double count) {
   return digits;
 }
 
-std::string FormatDuration(double seconds) {
-  auto whole = static_cast<int64_t>(std::llround(std::max(seconds, 0.0)));
-  if (whole >= 3600) {
-    return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
-  }
-  return fmt::format("{}:{:02}", whole / 60, whole % 60);
-}
-
 std::string ProgressLine(const StepMetrics& m, int64_t total_steps) {
   size_t width = std::to_string(total_steps).size();
   std::string line = fmt::format(
@@ -95,7 +88,7 @@ std::string ProgressLine(const StepMetrics& m, int64_t total_steps) {
   line += fmt::format("  {}", FormatBytes(m.memory_bytes));
   line += fmt::format("  data {:.0f} ms", m.data_wait * 1e3);
   if (m.validation_loss) line += fmt::format("  validation {:.5f}", *m.validation_loss);
-  return line + fmt::format("  eta {}", FormatDuration(m.eta_seconds));
+  return line + fmt::format("  eta {}", DurationText(m.eta_seconds));
 }
 
 }  // namespace gt

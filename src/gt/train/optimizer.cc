@@ -23,6 +23,12 @@ std::vector<at::Tensor> Defined(std::span<const at::Tensor> tensors) {
 
 }  // namespace
 
+NamedTensors NamedParameters(const torch::nn::Module& module) {
+  NamedTensors named;
+  for (const auto& item : module.named_parameters()) named.emplace_back(item.key(), item.value());
+  return named;
+}
+
 AdamW::AdamW(const NamedTensors& parameters, const Config::Optimizer& config) : config_(config) {
   size_t lanes = parameters.empty() ? 1 : StreamFanWidth(parameters[0].second.device());
   std::vector<Group> groups(2 * lanes);  // first those that decay

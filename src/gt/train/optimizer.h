@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
 
 #include <span>
 #include <string>
@@ -14,6 +15,9 @@
 namespace gt {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+// All parameters of a module by full name, in registration order.
+NamedTensors NamedParameters(const torch::nn::Module& module);
 
 class AdamW {
  public:

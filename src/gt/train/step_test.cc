@@ -12,6 +12,7 @@
 #include "gt/passes/pipeline.h"
 #include "gt/passes/registry.h"
 #include "gt/train/optimizer.h"
+#include "gt/train/step_test_util.h"
 
 namespace gt {
 namespace {
@@ -42,29 +43,6 @@ Batch RandomBatch(int64_t batch_size, int64_t length, int64_t seed) {
   return batch;
 }
 
-bool SameBits(const at::Tensor& a, const at::Tensor& b) {
-  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
-  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
-  at::Tensor x = a.contiguous(), y = b.contiguous();
-  return std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
-}
-
-void ExpectSameBits(const StepResult& expected, const StepResult& actual, LanguageModel& model) {
-  EXPECT_TRUE(SameBits(expected.loss, actual.loss))
-      << expected.loss.item<double>() << " against " << actual.loss.item<double>();
-  ASSERT_EQ(expected.gradients.size(), actual.gradients.size());
-  auto names = model.named_parameters().keys();
-  for (size_t i = 0; i < names.size(); ++i) {
-    EXPECT_TRUE(SameBits(expected.gradients[i], actual.gradients[i])) << names[i];
-  }
-}
-
-NamedTensors Named(LanguageModel& model) {
-  NamedTensors named;
-  for (const auto& item : model.named_parameters()) named.emplace_back(item.key(), item.value());
-  return named;
-}
-
 // Runs a graph on the model's own tensors.
 StepResult RunGraph(LanguageModel& model, std::unique_ptr<Graph> graph,
                     std::vector<at::Tensor> bound_inputs, const Batch& batch,
@@ -88,8 +66,8 @@ TEST(TrainStep, CapturedEqualsEagerOverManySteps) {
     auto captured = MakeCapturedStep(*captured_model,
                                      CaptureStep(*captured_model, config, at::kCPU, false, nullptr),
                                      ExecutorKind::kFast);
-    AdamW eager_optimizer(Named(*eager_model), config.optimizer);
-    AdamW captured_optimizer(Named(*captured_model), config.optimizer);
+    AdamW eager_optimizer(NamedParameters(*eager_model), config.optimizer);
+    AdamW captured_optimizer(NamedParameters(*captured_model), config.optimizer);
     for (int64_t step = 0; step < 5; ++step) {
       Batch batch = RandomBatch(8, 16, step);
       StepResult expected = eager->Run(batch, batch.valid_tokens),

@@ -18,6 +18,7 @@
 #include "gt/report/progress_bar.h"
 #include "gt/report/tensorboard.h"
 #include "gt/storage/checksum.h"
+#include "gt/storage/file_writer.h"
 #include "gt/train/checkpoint.h"
 #include "gt/train/metrics.h"
 #include "gt/train/optimizer.h"
@@ -51,13 +52,6 @@ uint64_t HashState(LanguageModel& model) {
   };
   for (const auto& [name, tensor] : nn::NamedState(model)) add(name, tensor);
   return hash.Digest();
-}
-
-NamedTensors ParametersOf(LanguageModel& model) {
-  NamedTensors parameters;
-  for (const auto& item : model.named_parameters())
-    parameters.emplace_back(item.key(), item.value());
-  return parameters;
 }
 
 StepResult CopyOf(const StepResult& result) {
@@ -99,11 +93,16 @@ class Run {
     Introduce();
     InitializeModel(*model_, config, device_);
     parameters_ = model_->parameters();
-    optimizer_ = std::make_unique<AdamW>(ParametersOf(*model_), config.optimizer);
+    optimizer_ = std::make_unique<AdamW>(NamedParameters(*model_), config.optimizer);
     checkpoints_ = std::make_unique<Checkpointer>(config, *model_, *optimizer_, device_);
     if (config.checkpoint.enable) Resume();
     metrics_ = std::make_unique<MetricsFile>(config.dump_folder, progress_.step);
     std::ofstream(config.dump_folder + "/config.toml") << ToToml(config);
+    // The weights are written at the very end, when it would be too late to learn of a full disk.
+    if (config.checkpoint.last_save_in_hf) {
+      auto size = static_cast<int64_t>(at::elementSize(ToTorch(config.checkpoint.export_dtype)));
+      RequireSpace(config.dump_folder, nn::ParameterCount(*model_) * size);
+    }
     MakeStep();
   }
 
@@ -358,7 +357,7 @@ class Run {
           static_cast<double>(micro_batches_ * config_.training.local_batch_size *
                               config_.training.seq_len * (progress_.step - first_step_));
       Say("done: {} steps in {}, loss {:.4f} -> {:.4f}, {} tok/s, peak memory {}",
-          progress_.step - first_step_, FormatDuration(seconds), summary.first_loss,
+          progress_.step - first_step_, DurationText(seconds), summary.first_loss,
           summary.last_loss, FormatCount(tokens / seconds), FormatBytes(MemoryOf(device_).peak));
     }
     Say("state hash {:016x}; metrics in {}", summary.state_hash, summary.metrics_path);

@@ -11,6 +11,7 @@
 
 #include "gt/base/error.h"
 #include "gt/exec/device.h"
+#include "gt/report/progress_bar.h"
 #include "gt/train/metrics.h"
 #include "gt/train/optimizer.h"
 
@@ -316,7 +317,7 @@ TEST(Metrics, ReadsWell) {
   EXPECT_EQ(FormatCount(1234567), "1,234,567");
   EXPECT_EQ(FormatCount(12), "12");
   EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
-  EXPECT_EQ(FormatDuration(3723), "1:02:03");
+  EXPECT_EQ(DurationText(3723), "1:02:03");
 }
 
 TEST(AdamWTest, FollowsTheFormula) {

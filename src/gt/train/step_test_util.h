@@ -1,0 +1,33 @@
+// Comparing the results of train steps bit by bit, for tests.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "gt/train/step.h"
+
+namespace gt {
+
+inline bool SameBits(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
+  at::Tensor x = a.contiguous(), y = b.contiguous();
+  return std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
+
+// Every parameter must have a gradient.
+inline void ExpectSameBits(const StepResult& expected, const StepResult& actual,
+                           LanguageModel& model) {
+  EXPECT_TRUE(SameBits(expected.loss, actual.loss))
+      << expected.loss.item<double>() << " against " << actual.loss.item<double>();
+  ASSERT_EQ(expected.gradients.size(), actual.gradients.size());
+  auto names = model.named_parameters().keys();
+  for (size_t i = 0; i < names.size(); ++i) {
+    ASSERT_TRUE(expected.gradients[i].defined()) << names[i];
+    EXPECT_TRUE(SameBits(expected.gradients[i], actual.gradients[i])) << names[i];
+  }
+}
+
+}  // namespace gt
