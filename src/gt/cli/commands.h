@@ -11,6 +11,7 @@ namespace gt::cli {
 using Arguments = std::span<const std::string>;
 
 int RunTrain(Arguments args);
+int RunLaunch(Arguments args);
 int RunTrace(Arguments args);
 int RunGenerate(Arguments args);
 int RunInfo(Arguments args);

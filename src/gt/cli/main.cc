@@ -25,6 +25,8 @@ struct Command {
 constexpr Command kCommands[] = {
     {"train", "train a model (without flags: a small one on the text that ships with gt)",
      gt::cli::RunTrain},
+    {"launch", "run a command on several ranks of this machine, one process each",
+     gt::cli::RunLaunch},
     {"generate", "continue a text with a trained model", gt::cli::RunGenerate},
     {"info", "print what a model weighs: parameters, arithmetic, memory under a parallelism",
      gt::cli::RunInfo},

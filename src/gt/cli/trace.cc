@@ -9,6 +9,7 @@
 #include "gt/base/error.h"
 #include "gt/cli/commands.h"
 #include "gt/config/command_line.h"
+#include "gt/dist/world.h"
 #include "gt/exec/device.h"
 #include "gt/ir/text.h"
 #include "gt/train/metrics.h"
@@ -17,6 +18,12 @@
 
 namespace gt::cli {
 namespace {
+
+int64_t BytesOf(const TensorType& type, const ShapeEnv& shapes) {
+  int64_t bytes = ItemSize(type.dtype);
+  for (const Dim& size : type.sizes) bytes *= shapes.Hint(size);
+  return bytes;
+}
 
 void PrintTable(const Graph& graph, const CaptureReport& report) {
   std::array<int64_t, 3> phases = {};
@@ -45,17 +52,85 @@ void PrintTable(const Graph& graph, const CaptureReport& report) {
   row("outputs", std::to_string(graph.outputs().size()));
   row("memory of the process", FormatBytes(MemoryOf(c10::kCPU).peak));
   row("symbols", std::to_string(shapes.symbols().size()));
-  for (const Symbol& symbol : shapes.symbols()) {
+  constexpr size_t kShown = 12;  // a mixture of experts has several for every layer and rank
+  for (size_t i = 0; i < std::min(kShown, shapes.symbols().size()); ++i) {
+    const Symbol& symbol = shapes.symbols()[i];
     row("  " + symbol.name,
         fmt::format("{}, hint {}, range [{}, {}]",
                     symbol.kind == Symbol::Kind::kInput ? "input" : "data", symbol.hint, symbol.low,
                     symbol.high == kUnbounded ? "inf" : std::to_string(symbol.high)));
   }
+  if (shapes.symbols().size() > kShown) {
+    row("", fmt::format("and {} more", shapes.symbols().size() - kShown));
+  }
   row("guards", std::to_string(shapes.guards().size()));
-  for (const Guard& guard : shapes.guards()) {
+  for (size_t i = 0; i < std::min(kShown, shapes.guards().size()); ++i) {
+    const Guard& guard = shapes.guards()[i];
     row("", fmt::format("{}  by {} in '{}'", guard.predicate.ToString(shapes.Namer()),
                         guard.op.empty() ? "the program" : guard.op.str(), guard.module.str()));
   }
+}
+
+// One line for each kind of collective in each group, in the order of first use. Bytes are those of the
+// larger side of the exchange: what was gathered, what is scattered, what a rank sends.
+void PrintCollectives(const Graph& graph, const World& world) {
+  struct Row {
+    std::string kind, group;
+    int64_t forward = 0, backward = 0, bytes = 0;
+  };
+  std::vector<Row> rows;
+  std::map<std::pair<std::string, std::string>, size_t> places;
+  for (const Node* node : graph.nodes()) {
+    const Operator& op = node->op();
+    if (op.collective == Collective::kNone || op.collective == Collective::kWait) continue;
+    std::string kind = op.name.str().substr(op.name.str().find("::") + 2);
+    const std::string& group = std::get<std::string>(node->arg(op.group_arg));
+    auto [place, fresh] = places.try_emplace({kind, group}, rows.size());
+    if (fresh) rows.push_back({kind, group});
+    Row& row = rows[place->second];
+    ++(node->meta().phase == Phase::kBackward ? row.backward : row.forward);
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < node->operand_count(); ++i) {
+      bytes += BytesOf(node->operand(i)->type(), graph.shapes());
+    }
+    int64_t results = 0;
+    for (int32_t i = 0; i < node->result_count(); ++i) {
+      results += BytesOf(node->result(i)->type(), graph.shapes());
+    }
+    row.bytes += std::max(bytes, results);
+  }
+  if (rows.empty()) return;
+  fmt::print("  collectives of a step\n    {:<24} {:<14} {:>6} {:>8} {:>9} {:>12}\n", "kind", "group",
+             "ranks", "forward", "backward", "bytes");
+  for (const Row& row : rows) {
+    fmt::print("    {:<24} {:<14} {:>6} {:>8} {:>9} {:>12}\n", row.kind, row.group,
+               world.Find(row.group)->size(), row.forward, row.backward, FormatBytes(row.bytes));
+  }
+}
+
+void Trace(const Config& config, World& world, bool symbolic_batch, const std::string& output) {
+  // A step for a GPU can be captured on a machine without one.
+  c10::Device device =
+      config.device == DeviceChoice::kCuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
+  Mesh mesh(config.parallelism, world.size(), world.rank());
+  ModelPtr model = BuildConfiguredModel(config, world, mesh);
+  CaptureReport report;
+  Captured captured =
+      CaptureStep(*model, config, device, symbolic_batch && config.training.local_batch_size > 1,
+                  &report, mesh);
+  fmt::print("{}: {} parameters\n", ModelTitle(config),
+             FormatCount(static_cast<double>(nn::ParameterCount(*model))));
+  if (world.size() > 1) {
+    fmt::print("  {:<22} {} of {}: {}\n", "rank", world.rank(), world.size(), mesh.Describe());
+  }
+  PrintTable(*captured.graph, report);
+  PrintCollectives(*captured.graph, world);
+  if (output.empty()) return;
+  std::ofstream file(output, std::ios::binary);
+  file << Print(*captured.graph);
+  file.close();
+  if (!file) Fail(ErrorCode::kCannotWrite, "cannot write the graph to '{}'", output);
+  fmt::print("  {:<22} {}\n", "written to", output);
 }
 
 }  // namespace
@@ -73,23 +148,9 @@ int RunTrace(Arguments args) {
     fmt::print("{}", line.Help());
     return 0;
   }
-  // A step for a GPU can be captured on a machine without one.
-  c10::Device device =
-      config.device == DeviceChoice::kCuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
-  ModelPtr model = BuildConfiguredModel(config);
-  CaptureReport report;
-  Captured captured = CaptureStep(*model, config, device,
-                                  symbolic_batch && config.training.local_batch_size > 1, &report);
-  fmt::print("{}: {} parameters\n", ModelTitle(config),
-             FormatCount(static_cast<double>(nn::ParameterCount(*model))));
-  PrintTable(*captured.graph, report);
-  if (!output.empty()) {
-    std::ofstream file(output, std::ios::binary);
-    file << Print(*captured.graph);
-    file.close();
-    if (!file) Fail(ErrorCode::kCannotWrite, "cannot write the graph to '{}'", output);
-    fmt::print("  {:<22} {}\n", "written to", output);
-  }
+  // Nothing runs, so one process stands for all ranks.
+  config.comm.backend = CommBackend::kFake;
+  World::Run(config, [&](World& world) { Trace(config, world, symbolic_batch, output); });
   return 0;
 }
 

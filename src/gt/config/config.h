@@ -25,6 +25,8 @@ enum class TrainingDtype { kFloat32, kBfloat16 };
 enum class DecayType { kLinear, kCosine, kSqrt, kNone };
 enum class CompileMode { kEager, kAotFxTrace };
 enum class ExecutorKind { kFast, kReference };
+enum class ReshardAfterForward { kDefault, kAlways, kNever };
+enum class CommBackend { kAuto, kGloo, kNccl, kFake, kEmulated };
 
 template <>
 inline constexpr std::array<std::string_view, 3> kEnumNames<DeviceChoice> = {"auto", "cpu", "cuda"};
@@ -53,6 +55,13 @@ inline constexpr std::array<std::string_view, 2> kEnumNames<CompileMode> = {"eag
                                                                             "aot_fx_trace"};
 template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<ExecutorKind> = {"fast", "reference"};
+
+template <>
+inline constexpr std::array<std::string_view, 3> kEnumNames<ReshardAfterForward> = {
+    "default", "always", "never"};
+template <>
+inline constexpr std::array<std::string_view, 5> kEnumNames<CommBackend> = {
+    "auto", "gloo", "nccl", "fake", "emulated"};
 
 struct Config {
 #define GT_SECTION(name, Type, help) \

@@ -1,53 +1,12 @@
 // Cases of ops/collectives.cc, run in a process group that stands for four ranks and moves no data.
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "gt/conformance/harness.h"
+#include "gt/dist/idle_backend.h"
 
 namespace gt::conformance {
 namespace {
-
-class DoneWork : public c10d::Work {
- public:
-  bool wait(std::chrono::milliseconds) override { return true; }
-};
-
-// Every collective is done before it began. (libtorch has such a backend, but its header needs
-// Python's.)
-class IdleBackend : public c10d::Backend {
- public:
-  using Backend::Backend;
-  using Work = c10::intrusive_ptr<c10d::Work>;
-  using Tensors = std::vector<at::Tensor>;
-
-  const std::string getBackendName() const override { return "idle"; }
-  Work broadcast(Tensors&, const c10d::BroadcastOptions&) override { return Done(); }
-  Work allreduce(Tensors&, const c10d::AllreduceOptions&) override { return Done(); }
-  Work allreduce_coalesced(Tensors&, const c10d::AllreduceCoalescedOptions&) override {
-    return Done();
-  }
-  Work _allgather_base(at::Tensor&, at::Tensor&, const c10d::AllgatherOptions&) override {
-    return Done();
-  }
-  Work allgather_into_tensor_coalesced(Tensors&, Tensors&, const c10d::AllgatherOptions&) override {
-    return Done();
-  }
-  Work _reduce_scatter_base(at::Tensor&, at::Tensor&, const c10d::ReduceScatterOptions&) override {
-    return Done();
-  }
-  Work reduce_scatter_tensor_coalesced(Tensors&, Tensors&,
-                                       const c10d::ReduceScatterOptions&) override {
-    return Done();
-  }
-  Work alltoall_base(at::Tensor&, at::Tensor&, std::vector<int64_t>&, std::vector<int64_t>&,
-                     const c10d::AllToAllOptions&) override {
-    return Done();
-  }
-
- private:
-  static Work Done() { return c10::make_intrusive<DoneWork>(); }
-};
 
 constexpr int64_t kRanks = 4;
 

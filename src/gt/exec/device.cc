@@ -80,10 +80,21 @@ void PrepareCpu() {
   }
 }
 
-c10::Device ChooseDevice(DeviceChoice choice) {
+c10::Device ChooseDevice(DeviceChoice choice, int64_t local_rank) {
   if (choice == DeviceChoice::kCpu) return c10::kCPU;
   static const CudaLoad cuda = LoadCuda();
-  if (cuda.usable) return {c10::kCUDA, 0};
+  if (cuda.usable) {
+    c10::impl::VirtualGuardImpl gpus(c10::kCUDA);
+    if (local_rank >= gpus.deviceCount()) {
+      Fail(ErrorCode::kNoGpu,
+           "this rank is number {} on its machine, which has {} GPU{}; start fewer ranks there, or "
+           "use --device cpu",
+           local_rank, static_cast<int>(gpus.deviceCount()), gpus.deviceCount() == 1 ? "" : "s");
+    }
+    c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank));
+    gpus.setDevice(device);
+    return device;
+  }
   if (choice == DeviceChoice::kCuda) {
     Fail(ErrorCode::kNoGpu, "--device cuda was asked for, but {}", cuda.problem);
   }

@@ -14,7 +14,8 @@ void PrepareCpu();
 
 // The device to run on. `auto` takes a GPU when a driver and libtorch's CUDA library are there. The
 // CUDA library is loaded here, so that the same program starts on machines that have neither.
-c10::Device ChooseDevice(DeviceChoice choice);
+// With several ranks on a machine, each takes the GPU of its own number, `local_rank`.
+c10::Device ChooseDevice(DeviceChoice choice, int64_t local_rank = 0);
 
 // Intra-op threads; 0 keeps libtorch's default. The number changes the order of some sums, and so
 // bits.

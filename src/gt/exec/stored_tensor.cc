@@ -16,6 +16,13 @@ at::Tensor ToTensor(const TensorEntry& stored) {
   return tensor;
 }
 
+at::Tensor ViewOf(const TensorEntry& stored) {
+  auto address = reinterpret_cast<uintptr_t>(stored.bytes.data());
+  at::ScalarType dtype = ToTorch(stored.dtype);
+  if (address % c10::elementSize(dtype) != 0) return ToTensor(stored);
+  return at::from_blob(const_cast<std::byte*>(stored.bytes.data()), stored.sizes, dtype);
+}
+
 TensorSource SourceOf(const std::string& name, const at::Tensor& tensor) {
   TensorSource source{name, FromTorch(tensor.scalar_type()), tensor.sizes().vec(), {}};
   source.write = [tensor](const ByteSink& sink) {

@@ -99,10 +99,45 @@ at::Tensor Decoder::HeadWeight() const {
   return config_.tied ? tok_embeddings_->weight() : output_->weight();
 }
 
-void Decoder::BeforeUpdate() {
+void Decoder::BeforeUpdate(const SumOverRanks& sum) {
+  std::vector<nn::Moe*> mixtures;
   for (const auto& layer : layers_) {
-    if (layer->moe() != nullptr) layer->moe()->BalanceLoad();
+    if (layer->moe() != nullptr) mixtures.push_back(layer->moe());
   }
+  if (mixtures.empty()) return;
+  at::NoGradGuard no_gradients;
+  // All layers in one exchange.
+  std::vector<at::Tensor> counts;
+  for (nn::Moe* moe : mixtures) counts.push_back(moe->tokens_per_expert());
+  at::Tensor total = sum(at::stack(counts));
+  for (size_t i = 0; i < mixtures.size(); ++i) {
+    mixtures[i]->BalanceLoad(total[static_cast<int64_t>(i)]);
+  }
+}
+
+std::vector<TensorSplit> Decoder::TensorSplits() const {
+  using Weight = TensorSplit::Weight;
+  using Sequence = TensorSplit::Sequence;
+  std::vector<TensorSplit> splits = {{.module = "tok_embeddings",
+                                      .weight = Weight::kRows,
+                                      .units = config_.vocab,
+                                      .unit = "tokens of the vocabulary",
+                                      .output = Sequence::kSummedAndShared},
+                                     {"output", Weight::kRows, config_.vocab,
+                                      "tokens of the vocabulary"}};
+  AddTensorSplits(splits);
+  if (int64_t width = FeedForwardWidth(); width > 0) {
+    const char* unit = "channels of the feed-forward part";
+    splits.push_back({.module = "layers.*.feed_forward", .input = Sequence::kGathered});
+    splits.push_back({"layers.*.feed_forward.w1", Weight::kRows, width, unit});
+    splits.push_back({"layers.*.feed_forward.w3", Weight::kRows, width, unit});
+    splits.push_back({.module = "layers.*.feed_forward.w2",
+                      .weight = Weight::kColumns,
+                      .units = width,
+                      .unit = unit,
+                      .output = Sequence::kSummedAndShared});
+  }
+  return splits;
 }
 
 int64_t Decoder::ActiveParameters() const {

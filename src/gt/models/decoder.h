@@ -67,7 +67,8 @@ class Decoder : public LanguageModel {
   int64_t vocab_size() const override { return config_.vocab; }
   int64_t FlopsPerToken(int64_t length) const override;
   int64_t ActiveParameters() const override;
-  void BeforeUpdate() override;
+  void BeforeUpdate(const SumOverRanks& sum) override;
+  std::vector<TensorSplit> TensorSplits() const override;
   std::vector<HfTensor> HfTensors() const override;
 
  protected:
@@ -78,6 +79,10 @@ class Decoder : public LanguageModel {
   // Tensors of one layer's attention and feed-forward part; `ours` and `theirs` end in a dot.
   virtual void AddHfLayer(int64_t layer, const std::string& ours, const std::string& theirs,
                           std::vector<HfTensor>& tensors) const = 0;
+  // Of the families' own parts: attention. Feed-forward parts are the same everywhere.
+  virtual void AddTensorSplits(std::vector<TensorSplit>& splits) const = 0;
+  // The width of dense feed-forward parts; 0 when no layer has one.
+  virtual int64_t FeedForwardWidth() const = 0;
   // The keys of config.json that all families have.
   nlohmann::json HfCommon(const char* model_type, const char* architecture) const;
 

@@ -51,10 +51,12 @@ class LatentAttention : public Attention {
   }
 
   at::Tensor forward(const at::Tensor& x, const nn::AttentionInputs& inputs) override {
-    c10::SymInt batch = x.sym_size(0), length = x.sym_size(1);
-    auto [heads, nope, rope, value_width] =
-        std::tuple(config_.heads, config_.nope_width, config_.rope_width, config_.value_width);
+    auto [nope, rope, value_width] =
+        std::tuple(config_.nope_width, config_.rope_width, config_.value_width);
     at::Tensor query = wq_ ? wq_(x) : wq_b_(q_norm_(wq_a_(x)));
+    c10::SymInt batch = query.sym_size(0), length = query.sym_size(1);
+    // The heads of this rank: all of them, unless the matrices are shared out.
+    c10::SymInt heads = query.sym_size(2) / (nope + rope);
     query = query.view_symint({batch, length, heads, nope + rope});
     std::vector<at::Tensor> query_parts = query.split_with_sizes({nope, rope}, -1);
     query = at::cat({query_parts[0], nn::ApplyRope(query_parts[1], inputs.rotation)}, -1);
@@ -149,6 +151,30 @@ class DeepSeekV3 : public Decoder {
     return std::make_shared<TransformerBlock>(
         std::make_shared<LatentAttention>(config.attention, options.attention, in, out),
         std::move(feed_forward), width, config.decoder.norm_epsilon);
+  }
+
+  // Latents are made from each rank's own stretch of the sequence and gathered afterwards: they are
+  // narrower than the input.
+  void AddTensorSplits(std::vector<TensorSplit>& splits) const override {
+    using Weight = TensorSplit::Weight;
+    using Sequence = TensorSplit::Sequence;
+    int64_t heads = config_.attention.heads;
+    const char* query = config_.attention.q_lora_rank == 0 ? "wq" : "wq_b";
+    splits.push_back({.module = std::string("layers.*.attention.") + query,
+                      .weight = Weight::kRows,
+                      .units = heads,
+                      .unit = "heads",
+                      .input = Sequence::kGathered});
+    splits.push_back({.module = "layers.*.attention.wkv_a", .output = Sequence::kGathered});
+    splits.push_back({"layers.*.attention.wkv_b", Weight::kRows, heads, "heads"});
+    splits.push_back({.module = "layers.*.attention.wo",
+                      .weight = Weight::kColumns,
+                      .units = heads,
+                      .unit = "heads",
+                      .output = Sequence::kSummedAndShared});
+  }
+  int64_t FeedForwardWidth() const override {
+    return config_.dense_layers > 0 ? config_.ffn_width : 0;
   }
 
   // Where the rows of the checkpoint are among ours when it pairs rotary channels in halves: in each

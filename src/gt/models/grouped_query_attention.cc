@@ -22,10 +22,12 @@ GroupedQueryAttention::GroupedQueryAttention(const GroupedQueryConfig& config,
 }
 
 at::Tensor GroupedQueryAttention::forward(const at::Tensor& x, const nn::AttentionInputs& inputs) {
-  c10::SymInt batch = x.sym_size(0), length = x.sym_size(1);
-  int64_t group = config_.heads / config_.kv_heads;
-  at::Tensor grouped =
-      wqkv_(x).view_symint({batch, length, config_.kv_heads, group + 2, config_.head_width});
+  int64_t group = config_.heads / config_.kv_heads, head_width = config_.head_width;
+  at::Tensor qkv = wqkv_(x);
+  c10::SymInt batch = qkv.sym_size(0), length = qkv.sym_size(1);
+  // The heads of this rank: all of them, unless the matrix is shared out.
+  c10::SymInt kv_heads = qkv.sym_size(2) / ((group + 2) * head_width);
+  at::Tensor grouped = qkv.view_symint({batch, length, kv_heads, group + 2, head_width});
   std::vector<at::Tensor> parts = grouped.split_with_sizes({group, 1, 1}, /*dim=*/3);
   at::Tensor query = parts[0], key = parts[1].squeeze(3), value = parts[2].squeeze(3);
   if (q_norm_) {
@@ -33,10 +35,23 @@ at::Tensor GroupedQueryAttention::forward(const at::Tensor& x, const nn::Attenti
     key = k_norm_(key);
   }
   query = nn::ApplyRope(query, inputs.rotation)
-              .reshape_symint({batch, length, config_.heads, config_.head_width});
+              .reshape_symint({batch, length, kv_heads * group, head_width});
   key = nn::ApplyRope(key, inputs.rotation);
   at::Tensor attended = inner_(query, key, value, inputs);
-  return wo_(attended.reshape_symint({batch, length, config_.heads * config_.head_width}));
+  return wo_(attended.reshape_symint({batch, length, kv_heads * (group * head_width)}));
+}
+
+void AddGroupedQuerySplits(const GroupedQueryConfig& config, std::vector<TensorSplit>& splits) {
+  using Weight = TensorSplit::Weight;
+  using Sequence = TensorSplit::Sequence;
+  constexpr const char* kUnit = "key/value heads";
+  splits.push_back({.module = "layers.*.attention", .input = Sequence::kGathered});
+  splits.push_back({"layers.*.attention.wqkv", Weight::kRows, config.kv_heads, kUnit});
+  splits.push_back({.module = "layers.*.attention.wo",
+                    .weight = Weight::kColumns,
+                    .units = config.kv_heads,
+                    .unit = kUnit,
+                    .output = Sequence::kSummedAndShared});
 }
 
 GroupedQueryConfig GroupedQueryFromHf(const HfConfig& hf) {

@@ -35,6 +35,9 @@ class GroupedQueryAttention : public Attention {
 // Fails for head counts that do not divide.
 GroupedQueryConfig GroupedQueryFromHf(const HfConfig& hf);
 
+// How tensor parallelism shares it out: by key/value heads and the queries that read them.
+void AddGroupedQuerySplits(const GroupedQueryConfig& config, std::vector<TensorSplit>& splits);
+
 // The checkpoint's q_proj, k_proj, v_proj and o_proj. Its rotary channels are paired in halves.
 void AddHfGroupedQuery(const GroupedQueryConfig& config, const std::string& ours,
                        const std::string& theirs, std::vector<HfTensor>& tensors);

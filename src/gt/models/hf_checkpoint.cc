@@ -13,6 +13,8 @@
 #include "gt/base/text.h"
 #include "gt/exec/convert.h"
 #include "gt/exec/stored_tensor.h"
+#include "gt/models/hf_mapping.h"
+#include "gt/parallel/ownership.h"
 #include "gt/storage/file_writer.h"
 #include "gt/storage/mapped_file.h"
 #include "gt/storage/safetensors.h"
@@ -22,35 +24,105 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::unordered_map<std::string, at::Tensor> StateByName(LanguageModel& model) {
-  std::unordered_map<std::string, at::Tensor> tensors;
-  for (auto& [name, tensor] : nn::NamedState(model)) tensors.emplace(name, tensor.detach());
+std::unordered_map<std::string, nn::StateTensor> StateByName(LanguageModel& model) {
+  std::unordered_map<std::string, nn::StateTensor> tensors;
+  for (nn::StateTensor& state : nn::NamedState(model)) {
+    state.tensor = state.tensor.detach();
+    tensors.emplace(state.name, std::move(state));
+  }
   return tensors;
 }
 
-at::Tensor ViewOf(const HfTensor& entry, const at::Tensor& target) {
-  return entry.view ? entry.view(target) : target;
-}
-
-at::Tensor RowsOf(const HfTensor& entry) { return at::tensor(entry.rows, at::kLong); }
-
-void Fill(const HfTensor& entry, const at::Tensor& target, const TensorEntry& stored) {
-  at::Tensor values = ToTensor(stored);
-  if (entry.rows.empty()) {
-    at::Tensor view = ViewOf(entry, target);
-    view.copy_(values.view(view.sizes()));
-    return;
+// Elements of the state that stand in one box, from all ranks that have some of them. Rank 0 asks for
+// one box after another, in the order in which it writes; the others answer until it is done.
+class RegionGatherer {
+ public:
+  RegionGatherer(World* world, const Mesh& mesh, LanguageModel& model,
+                 const std::vector<HfTensor>& entries)
+      : world_(world), mesh_(mesh), states_(StateByName(model)), entries_(entries) {
+    if (!Together()) return;
+    nlohmann::json mine = nlohmann::json::object();
+    for (const auto& [name, state] : states_) {
+      bool owns = OwnsPart(state.box, mesh);
+      if (owns) mine[name] = {state.box.offset, state.box.sizes};
+    }
+    world_->Publish(fmt::format("export/{}", world_->rank()), mine.dump());
+    if (!world_->first()) return;
+    for (int64_t rank = 0; rank < world_->size(); ++rank) {
+      boxes_.push_back(nlohmann::json::parse(world_->Read(fmt::format("export/{}", rank))));
+    }
   }
-  at::Tensor ordered = at::empty_like(values);
-  ordered.index_copy_(0, RowsOf(entry), values);
-  ViewOf(entry, target).copy_(ordered);
-}
 
-at::Tensor Extract(const HfTensor& entry, const at::Tensor& target, at::ScalarType dtype) {
-  at::Tensor view = ViewOf(entry, target).to(at::kCPU);
-  if (!entry.rows.empty()) view = view.index_select(0, RowsOf(entry));
-  return view.to(dtype).contiguous();
-}
+  bool leads() const { return !Together() || world_->first(); }
+
+  // Of rank 0.
+  at::Tensor Gather(size_t entry) {
+    const nn::StateTensor& state = states_.at(entries_[entry].target);
+    TensorBox bounds = HfMapping(entries_[entry], state.box.whole).Bounds();
+    if (!Together()) return Part(state, bounds);
+    world_->Sum({static_cast<double>(entry)});
+    at::Tensor region = at::empty(bounds.sizes, state.tensor.options().device(at::kCPU));
+    Place(region, bounds, state.box.Intersect(bounds), Part(state, state.box.Intersect(bounds)));
+    for (int64_t rank = 1; rank < world_->size(); ++rank) {
+      const nlohmann::json& boxes = boxes_[static_cast<size_t>(rank)];
+      auto found = boxes.find(state.name);
+      if (found == boxes.end()) continue;
+      TensorBox theirs{state.box.whole, found->at(0), found->at(1)};
+      TensorBox common = theirs.Intersect(bounds);
+      if (common.elements() == 0) continue;
+      at::Tensor part = at::empty(common.sizes, region.options());
+      world_->Receive(part, rank);
+      Place(region, bounds, common, part);
+    }
+    return region;
+  }
+
+  // Of the other ranks: until rank 0 says that it is done.
+  void Answer() {
+    while (true) {
+      auto entry = static_cast<int64_t>(world_->Sum({0.0})[0]);
+      if (entry < 0) return;
+      const HfTensor& wanted = entries_[static_cast<size_t>(entry)];
+      const nn::StateTensor& state = states_.at(wanted.target);
+      if (!OwnsPart(state.box, mesh_)) continue;
+      TensorBox common = state.box.Intersect(HfMapping(wanted, state.box.whole).Bounds());
+      if (common.elements() > 0) world_->Send(Part(state, common), 0);
+    }
+  }
+
+  void Finish() {
+    if (Together() && world_->first()) world_->Sum({-1.0});
+  }
+
+ private:
+  bool Together() const { return world_ != nullptr && world_->size() > 1; }
+
+  static at::Tensor Part(const nn::StateTensor& state, const TensorBox& wanted) {
+    at::Tensor part = state.tensor;
+    for (size_t d = 0; d < wanted.sizes.size(); ++d) {
+      part = part.narrow(static_cast<int64_t>(d), wanted.offset[d] - state.box.offset[d],
+                         wanted.sizes[d]);
+    }
+    return part.to(at::kCPU).contiguous();
+  }
+
+  static void Place(const at::Tensor& region, const TensorBox& bounds, const TensorBox& part,
+                    const at::Tensor& values) {
+    if (part.elements() == 0) return;
+    at::Tensor target = region;
+    for (size_t d = 0; d < part.sizes.size(); ++d) {
+      target = target.narrow(static_cast<int64_t>(d), part.offset[d] - bounds.offset[d],
+                             part.sizes[d]);
+    }
+    target.copy_(values);
+  }
+
+  World* world_;
+  Mesh mesh_;
+  std::unordered_map<std::string, nn::StateTensor> states_;
+  const std::vector<HfTensor>& entries_;
+  std::vector<nlohmann::json> boxes_;  // by rank: name -> [offset, sizes] of what it answers for
+};
 
 // Tensors that other programs write, but that hold nothing a model needs: tables that are computed,
 // heads that are the embedding anyway, and the layers after the last one that DeepSeek uses to
@@ -118,30 +190,45 @@ void LoadHfWeights(LanguageModel& model, const std::string& folder) {
   }
   at::NoGradGuard no_gradients;
   for (size_t i = 0; i < wanted.size(); ++i) {
-    Fill(wanted[i], targets.at(wanted[i].target), *found[i]);
+    const nn::StateTensor& state = targets.at(wanted[i].target);
+    HfMapping(wanted[i], state.box.whole).Fill(ViewOf(*found[i]), state.tensor, state.box);
     files.DontNeed(*found[i]);
   }
 }
 
 void SaveHfFolder(LanguageModel& model, const std::string& folder, at::ScalarType dtype,
-                  const std::string& original, int64_t max_shard_bytes) {
+                  const std::string& original, World* world, const Mesh& mesh,
+                  int64_t max_shard_bytes) {
   at::NoGradGuard no_gradients;
+  std::vector<HfTensor> entries = model.HfTensors();
+  RegionGatherer gatherer(world, mesh, model, entries);
+  if (!gatherer.leads()) {
+    gatherer.Answer();
+    return;
+  }
   CreateFolders(folder);
   auto targets = StateByName(model);
   std::vector<TensorSource> sources;
-  for (HfTensor& entry : model.HfTensors()) {
-    at::Tensor target = targets.at(entry.target);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const HfTensor& entry = entries[i];
     // The correction of the router decides between experts by small differences: always float32.
     bool bias = entry.target.ends_with("expert_bias");
     at::ScalarType type = bias ? at::kFloat : dtype;
     TensorSource source{entry.name, FromTorch(type), entry.sizes, {}};
-    source.write = [entry = std::move(entry), target, type](const ByteSink& sink) {
-      at::Tensor values = Extract(entry, target, type);
+    HfMapping mapping(entry, targets.at(entry.target).box.whole);
+    source.write = [&gatherer, i, mapping, type](const ByteSink& sink) {
+      at::Tensor values = mapping.Extract(gatherer.Gather(i), type);
       sink({static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()});
     };
     sources.push_back(std::move(source));
   }
-  WriteSafetensorsFolder(folder, sources, max_shard_bytes);
+  try {
+    WriteSafetensorsFolder(folder, sources, max_shard_bytes);
+  } catch (...) {
+    gatherer.Finish();
+    throw;
+  }
+  gatherer.Finish();
   nlohmann::json config = model.HfConfigJson();
   if (!original.empty()) {
     // Keys that gt does not use stay as they were published.

@@ -40,6 +40,11 @@ class Llama3 : public Decoder {
         config.decoder.norm_epsilon);
   }
 
+  void AddTensorSplits(std::vector<TensorSplit>& splits) const override {
+    AddGroupedQuerySplits(config_.attention, splits);
+  }
+  int64_t FeedForwardWidth() const override { return config_.ffn_width; }
+
   void AddHfLayer(int64_t, const std::string& ours, const std::string& theirs,
                   std::vector<HfTensor>& tensors) const override {
     AddHfGroupedQuery(config_.attention, ours + "attention.", theirs + "self_attn.", tensors);

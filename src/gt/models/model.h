@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gt/dist/group.h"
 #include "gt/models/hf_config.h"
 #include "gt/nn/attention.h"
 #include "gt/nn/module.h"
@@ -41,6 +42,23 @@ struct HfTensor {
   std::vector<int64_t> rows = {};
 };
 
+// How tensor parallelism treats the modules that match a pattern. Between blocks every rank has its
+// stretch of each sequence; a module that needs whole sequences gathers them, and one whose results
+// are parts of a sum adds them up and shares the sequence out again.
+struct TensorSplit {
+  enum class Weight { kWhole, kRows, kColumns };
+  enum class Sequence { kAsItIs, kGathered, kSummedAndShared };
+  std::string module;  // pattern, as in base/fqn_pattern.h
+  Weight weight = Weight::kWhole;
+  int64_t units = 0;      // rows or columns are shared out in so many equal pieces ...
+  std::string unit = {};  // ... of this kind, for messages: "heads"
+  Sequence input = Sequence::kAsItIs;
+  Sequence output = Sequence::kAsItIs;
+};
+
+// Adds up a tensor over all ranks that see different tokens.
+using SumOverRanks = std::function<at::Tensor(const at::Tensor&)>;
+
 // What the trainer needs to know of a model.
 class LanguageModel : public nn::Module {
  public:
@@ -51,6 +69,13 @@ class LanguageModel : public nn::Module {
   // logits = hidden * HeadWeight^T; [vocab, width]
   virtual at::Tensor HeadWeight() const = 0;
   at::Tensor Logits(const ModelInputs& inputs);
+  // Who shares the rows of HeadWeight, and with them each sequence of Hidden.
+  struct HeadSpread {
+    const Group* group = nullptr;  // null: nobody
+    int64_t first_row = 0;         // of this rank
+  };
+  void SpreadHead(const HeadSpread& spread) { head_spread_ = spread; }
+  const HeadSpread& head_spread() const { return head_spread_; }
 
   virtual int64_t vocab_size() const = 0;
   // Floating-point operations of forward and backward for one token at this sequence length,
@@ -59,12 +84,19 @@ class LanguageModel : public nn::Module {
   // Weights that multiply one token.
   virtual int64_t ActiveParameters() const = 0;
 
-  // Before the optimizer's step: what changes by other rules than gradients.
-  virtual void BeforeUpdate() {}
+  // Before the optimizer's step: what changes by other rules than gradients. `sum` adds up counts of
+  // tokens; it must be called equally often on every rank.
+  virtual void BeforeUpdate(const SumOverRanks& sum) { (void)sum; }
+
+  // How the model can be shared out among tensor-parallel ranks; empty: it cannot.
+  virtual std::vector<TensorSplit> TensorSplits() const { return {}; }
 
   // How the model is stored in a Hugging Face folder: every tensor, and config.json.
   virtual std::vector<HfTensor> HfTensors() const = 0;
   virtual nlohmann::json HfConfigJson() const = 0;
+
+ private:
+  HeadSpread head_spread_;
 };
 
 using ModelPtr = std::shared_ptr<LanguageModel>;

@@ -412,12 +412,12 @@ TEST_F(Moe, BiasesMoveTowardBalance) {
   at::Tensor counts = BufferOf(*moe, "tokens_per_expert"), bias = BufferOf(*moe, "expert_bias");
   // Above the mean of 2 goes down, below it goes up, and what all have in common is taken out.
   counts.copy_(at::tensor({8.0, 0.0, 0.0, 0.0}));
-  moe->BalanceLoad();
+  moe->BalanceLoad(moe->tokens_per_expert());
   EXPECT_TRUE(bias.allclose(at::tensor({-0.15f, 0.05f, 0.05f, 0.05f}))) << bias;
   EXPECT_TRUE(counts.equal(at::zeros({4}))) << "counting begins anew";
   // The next step adds to it; an expert at the mean stays.
   counts.copy_(at::tensor({1.0, 3.0, 2.0, 2.0}));
-  moe->BalanceLoad();
+  moe->BalanceLoad(moe->tokens_per_expert());
   EXPECT_TRUE(bias.allclose(at::tensor({-0.05f, -0.05f, 0.05f, 0.05f}))) << bias;
 }
 
@@ -426,7 +426,7 @@ TEST_F(Moe, BiasesStayWhereBalancingIsOff) {
   config.load_balance = 0.0;
   auto moe = MakeMoe(config);
   BufferOf(*moe, "tokens_per_expert").copy_(at::tensor({8.0, 0.0, 0.0, 0.0}));
-  moe->BalanceLoad();
+  moe->BalanceLoad(moe->tokens_per_expert());
   EXPECT_TRUE(BufferOf(*moe, "expert_bias").equal(at::zeros({4})));
   EXPECT_TRUE(BufferOf(*moe, "tokens_per_expert").equal(at::zeros({4})));
 }
@@ -443,10 +443,10 @@ TEST_F(Moe, BalancingEvensTheLoadOut) {
   };
   double before = spread();
   for (int i = 0; i < 30; ++i) {
-    moe->BalanceLoad();
+    moe->BalanceLoad(moe->tokens_per_expert());
     spread();
   }
-  moe->BalanceLoad();
+  moe->BalanceLoad(moe->tokens_per_expert());
   EXPECT_GE(before, 6) << "nothing to even out";
   EXPECT_LE(spread(), before / 2);
 }

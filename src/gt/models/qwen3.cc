@@ -69,6 +69,16 @@ class Qwen3 : public Decoder {
         std::move(feed_forward), width, config.decoder.norm_epsilon);
   }
 
+  void AddTensorSplits(std::vector<TensorSplit>& splits) const override {
+    AddGroupedQuerySplits(config_.attention, splits);
+  }
+  int64_t FeedForwardWidth() const override {
+    for (int64_t i = 0; i < config_.decoder.layers; ++i) {
+      if (!config_.IsSparse(i)) return config_.ffn_width;
+    }
+    return 0;
+  }
+
   void AddHfLayer(int64_t layer, const std::string& ours, const std::string& theirs,
                   std::vector<HfTensor>& tensors) const override {
     AddHfGroupedQuery(config_.attention, ours + "attention.", theirs + "self_attn.", tensors);

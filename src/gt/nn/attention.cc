@@ -4,6 +4,7 @@
 #include <ATen/Context.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "gt/base/error.h"
 
@@ -72,7 +73,69 @@ at::Tensor OnGpu(const at::Tensor& query, const at::Tensor& key, const at::Tenso
       /*compute_log_sumexp=*/true, /*dropout_p=*/0.0, /*is_causal=*/true, scale));
 }
 
+// Queries that are the last of the keys' positions: query i sees all keys but those that come after
+// position keys - queries + i. [batch, heads, length, width]
+at::Tensor LastQueries(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                       double scale) {
+  c10::SymInt queries = query.sym_size(2), keys = key.sym_size(2);
+  auto positions = query.options().dtype(at::kLong);
+  at::Tensor row = at::arange(keys - queries, keys, positions).unsqueeze(1);
+  at::Tensor hidden = at::gt(at::arange(keys, positions).unsqueeze(0), row);
+  at::Tensor mask = at::zeros_symint({queries, keys}, query.options())
+                        .masked_fill(hidden, -std::numeric_limits<double>::infinity());
+  int64_t heads = Heads(query), width = std::max(Width(query), Width(value));
+  at::Tensor k = ForEveryHead(key, heads), v = ForEveryHead(value, heads);
+  if (query.is_cuda()) {
+    at::Tensor bias =
+        mask.expand_symint({query.sym_size(0), query.sym_size(1), queries, keys});
+    return std::get<0>(at::_scaled_dot_product_efficient_attention(
+        query, k, v, bias, /*compute_log_sumexp=*/true, /*dropout_p=*/0.0, /*is_causal=*/false,
+        scale));
+  }
+  at::Tensor out = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+      PadWidth(query, width), PadWidth(k, width), PadWidth(v, width), /*dropout_p=*/0.0,
+      /*is_causal=*/false, mask, scale));
+  return out.narrow(3, 0, Width(value));
+}
+
+// Stretches gathered in the order of ranks, brought into that of the sequence.
+at::Tensor InSequence(const at::Tensor& gathered, int64_t parts) {
+  c10::SymInt stretch = gathered.sym_size(1) / (2 * parts);
+  std::vector<at::Tensor> ordered;
+  for (int64_t i = 0; i < 2 * parts; ++i) {
+    int64_t place = i < parts ? 2 * i : 2 * (2 * parts - 1 - i) + 1;
+    ordered.push_back(gathered.narrow_symint(1, stretch * place, stretch));
+  }
+  return at::cat(ordered, 1);
+}
+
 }  // namespace
+
+void DotProductAttention::SpreadSequence(SequenceSpread spread) {
+  if (flex_) {
+    Fail(ErrorCode::kUnsupportedParallelism,
+         "--parallelism.context_parallel_degree {} needs --model.attn sdpa: FlexAttention's "
+         "functions of positions do not know yet that sequences are spread over ranks",
+         spread.parts);
+  }
+  spread_ = std::move(spread);
+}
+
+at::Tensor DotProductAttention::OverRanks(const at::Tensor& query, const at::Tensor& key,
+                                          const at::Tensor& value) {
+  at::Tensor k = InSequence(spread_->gather(key), spread_->parts).transpose(1, 2);
+  at::Tensor v = InSequence(spread_->gather(value), spread_->parts).transpose(1, 2);
+  c10::SymInt stretch = query.sym_size(1) / 2;
+  std::vector<at::Tensor> out;
+  for (int64_t half = 0; half < 2; ++half) {
+    int64_t number = half == 0 ? spread_->index : 2 * spread_->parts - 1 - spread_->index;
+    c10::SymInt seen = stretch * (number + 1);
+    out.push_back(LastQueries(query.narrow_symint(1, stretch * half, stretch).transpose(1, 2),
+                              k.narrow_symint(2, 0, seen), v.narrow_symint(2, 0, seen), scale_)
+                      .transpose(1, 2));
+  }
+  return at::cat(out, 1);
+}
 
 DotProductAttention::DotProductAttention(const AttentionConfig& config, double scale)
     : config_(config), scale_(scale) {
@@ -90,6 +153,7 @@ DotProductAttention::DotProductAttention(const AttentionConfig& config, double s
 
 at::Tensor DotProductAttention::forward(const at::Tensor& query, const at::Tensor& key,
                                         const at::Tensor& value, const AttentionInputs& inputs) {
+  if (spread_) return OverRanks(query, key, value);
   at::Tensor q = query.transpose(1, 2), k = key.transpose(1, 2), v = value.transpose(1, 2);
   at::Tensor out;
   if (flex_) {

@@ -22,17 +22,33 @@ struct AttentionInputs {
   at::Tensor documents;  // int32 [batch, length], for block-causal masks; undefined otherwise
 };
 
+// Sequences that are spread over ranks. A sequence is cut into 2 * parts equal stretches, and rank r
+// has stretch r and, behind it, stretch 2 * parts - 1 - r: early tokens attend to few others and late
+// ones to many, so every rank has equally much to do.
+struct SequenceSpread {
+  int64_t parts = 1;
+  int64_t index = 0;
+  // Puts the ranks' stretches behind one another along dimension 1, in the order of ranks.
+  // Differentiable.
+  Transform gather;
+};
+
 class DotProductAttention : public Module {
  public:
   DotProductAttention(const AttentionConfig& config, double scale);
+  // Keys and values are gathered from now on; queries stay where they are.
+  void SpreadSequence(SequenceSpread spread);
   // [batch, length, heads, width]; key and value may have fewer heads, and value another width.
   at::Tensor forward(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const AttentionInputs& inputs);
 
  private:
+  at::Tensor OverRanks(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value);
+
   AttentionConfig config_;
   double scale_;
   std::optional<FlexAttention> flex_;
+  std::optional<SequenceSpread> spread_;
 };
 
 }  // namespace gt::nn

@@ -47,7 +47,11 @@ Embedding::Embedding(int64_t count, int64_t width, Init init) {
 }
 
 at::Tensor Embedding::forward(const at::Tensor& indices) {
-  return at::embedding(weight_(), indices);
+  if (!kept_) return at::embedding(weight_(), indices);
+  at::Tensor local = indices - kept_->first;
+  at::Tensor elsewhere = at::logical_or(at::lt(local, 0), at::ge(local, kept_->count));
+  at::Tensor found = at::embedding(weight_(), local.masked_fill(elsewhere, 0));
+  return found.masked_fill(elsewhere.unsqueeze(-1), 0.0);
 }
 
 RmsNorm::RmsNorm(int64_t width, double epsilon) : width_(width), epsilon_(epsilon) {

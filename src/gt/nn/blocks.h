@@ -1,6 +1,8 @@
 // The blocks that language models are made of.
 #pragma once
 
+#include <optional>
+
 #include "gt/nn/module.h"
 
 namespace gt::nn {
@@ -21,9 +23,15 @@ class Embedding : public Module {
   Embedding(int64_t count, int64_t width, Init init);
   at::Tensor forward(const at::Tensor& indices);
   at::Tensor weight() const { return weight_(); }
+  // From now on the weight holds `count` rows from `first` on; other indices give zeros.
+  void KeepRows(int64_t first, int64_t count) { kept_ = {first, count}; }
 
  private:
   Parameter weight_;
+  struct Range {
+    int64_t first, count;
+  };
+  std::optional<Range> kept_;
 };
 
 // x / rms(x) * weight over the last dimension, computed in float32 whatever the dtype of x. One

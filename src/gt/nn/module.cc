@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <unordered_set>
@@ -53,20 +54,54 @@ double NormalQuantile(double p) {
          (((((b[0] * r + b[1]) * r + b[2]) * r + b[3]) * r + b[4]) * r + 1);
 }
 
-at::Tensor Draw(const Init& init, at::IntArrayRef sizes, uint64_t stream) {
-  if (init.kind == Init::Kind::kZeros) return at::zeros(sizes, at::kFloat);
-  if (init.kind == Init::Kind::kOnes) return at::ones(sizes, at::kFloat);
-  at::Tensor values = at::empty(sizes, at::kFloat);
+// Elements of a box that stand next to each other in the whole tensor, and how many such rows there
+// are before each dimension repeats.
+struct Rows {
+  explicit Rows(const TensorBox& box) : box(box) {
+    for (size_t i = 0; i + 1 < box.sizes.size(); ++i) count *= box.sizes[i];
+    if (!box.sizes.empty()) length = box.sizes.back();
+  }
+  // Index in the whole tensor of the first element of row `row`.
+  int64_t First(int64_t row) const {
+    int64_t index = 0, stride = 1;
+    for (size_t i = box.sizes.size(); i-- > 0;) {
+      int64_t position = box.offset[i];
+      if (i + 1 < box.sizes.size()) {
+        position += row % box.sizes[i];
+        row /= box.sizes[i];
+      }
+      index += position * stride;
+      stride *= box.whole[i];
+    }
+    return index;
+  }
+  const TensorBox& box;
+  int64_t count = 1;
+  int64_t length = 1;
+};
+
+at::Tensor Draw(const Init& init, const TensorBox& box, uint64_t stream) {
+  if (init.kind == Init::Kind::kZeros) return at::zeros(box.sizes, at::kFloat);
+  if (init.kind == Init::Kind::kOnes) return at::ones(box.sizes, at::kFloat);
+  at::Tensor values = at::empty(box.sizes, at::kFloat);
+  if (values.numel() == 0) return values;
   float* data = values.data_ptr<float>();
   // A truncated distribution is the whole one, drawn from the share of it that is kept.
   double below = 0.0;
   if (init.kind == Init::Kind::kTruncatedNormal) {
     below = 0.5 * std::erfc(init.cut / (init.deviation * std::numbers::sqrt2));
   }
-  at::parallel_for(0, values.numel(), 65536, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      double share = below + UniformAt(stream, static_cast<uint64_t>(i)) * (1 - 2 * below);
-      data[i] = static_cast<float>(init.deviation * NormalQuantile(share));
+  Rows rows(box);
+  int64_t grain = std::max<int64_t>(1, 65536 / rows.length);
+  at::parallel_for(0, rows.count, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      auto first = static_cast<uint64_t>(rows.First(row));
+      float* out = data + row * rows.length;
+      for (int64_t i = 0; i < rows.length; ++i) {
+        double share =
+            below + UniformAt(stream, first + static_cast<uint64_t>(i)) * (1 - 2 * below);
+        out[i] = static_cast<float>(init.deviation * NormalQuantile(share));
+      }
     }
   });
   return values;
@@ -91,6 +126,7 @@ Scope Module::EnterScope() const {
 void Module::AddParameter(const std::string& name, Parameter& parameter, at::IntArrayRef sizes,
                           Init init, at::ScalarType dtype) {
   parameter.init_ = init;
+  parameter.box_ = TensorBox::All(sizes.vec());
   parameter.tensor_ =
       register_parameter(name, at::empty(sizes, at::device(at::kMeta).dtype(dtype)));
   own_parameters_.emplace_back(name, &parameter);
@@ -128,7 +164,20 @@ void Module::InitializeOwn(int64_t seed) {
   for (auto& [name, parameter] : own_parameters_) {
     at::Tensor& tensor = parameter->tensor_;
     uint64_t stream = StreamOf(seed, JoinName(fqn_.str(), name));
-    tensor.copy_(Draw(parameter->init_, tensor.sizes(), stream));
+    tensor.copy_(Draw(parameter->init_, parameter->box_, stream));
+  }
+}
+
+void Module::KeepPart(const std::string& name, const TensorBox& box) {
+  for (auto& [own, parameter] : own_parameters_) {
+    if (own != name) continue;
+    at::Tensor& tensor = parameter->tensor_;
+    GT_CHECK(tensor.is_meta(), "parameter '{}' has its data already", name);
+    at::Tensor part = at::empty(box.sizes, tensor.options());
+    part.requires_grad_(tensor.requires_grad());
+    parameters_[name] = part;
+    tensor = part;
+    parameter->box_ = box;
   }
 }
 
@@ -171,27 +220,42 @@ void Materialize(Module& root, at::Device device, int64_t seed, at::ScalarType d
   }
 }
 
-std::vector<std::pair<std::string, at::Tensor>> NamedState(Module& root) {
-  std::vector<std::pair<std::string, at::Tensor>> state;
+std::vector<StateTensor> NamedState(Module& root) {
+  std::vector<StateTensor> state;
   for (Module* module : ModulesOf(root)) {
     const std::string& path = module->fqn().str();
     module->ForEachParameter([&](const std::string& name, Parameter& parameter) {
-      state.emplace_back(JoinName(path, name), parameter.stored());
+      state.push_back({JoinName(path, name), parameter.stored(), parameter.box()});
     });
     module->ForEachState([&](const std::string& name, at::Tensor& buffer) {
-      state.emplace_back(JoinName(path, name), buffer);
+      state.push_back({JoinName(path, name), buffer, TensorBox::All(buffer.sizes().vec())});
     });
   }
   return state;
 }
 
-int64_t ParameterCount(const Module& root) {
-  std::unordered_set<const c10::TensorImpl*> seen;
+namespace {
+
+int64_t CountParameters(torch::nn::Module& module, std::unordered_set<const void*>& seen) {
   int64_t count = 0;
-  for (const at::Tensor& parameter : root.parameters()) {
+  if (auto* ours = dynamic_cast<Module*>(&module)) {
+    ours->ForEachParameter([&](const std::string&, Parameter& parameter) {
+      if (!seen.insert(parameter.stored().unsafeGetTensorImpl()).second) return;
+      count += TensorBox::All(parameter.box().whole).elements();
+    });
+  }
+  for (const auto& parameter : module.parameters(/*recurse=*/false)) {
     if (seen.insert(parameter.unsafeGetTensorImpl()).second) count += parameter.numel();
   }
+  for (const auto& child : module.children()) count += CountParameters(*child, seen);
   return count;
+}
+
+}  // namespace
+
+int64_t ParameterCount(const Module& root) {
+  std::unordered_set<const void*> seen;
+  return CountParameters(const_cast<Module&>(root), seen);
 }
 
 }  // namespace gt::nn

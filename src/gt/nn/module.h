@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "gt/storage/tensor_box.h"
 #include "gt/trace/scope.h"
 
 namespace gt::nn {
@@ -42,19 +43,26 @@ struct Init {
 // the other way.
 using Preparation = std::function<at::Tensor(const at::Tensor&)>;
 
+// What happens to a tensor on its way into or out of a module. Differentiable.
+using Transform = std::function<at::Tensor(const at::Tensor&)>;
+
 class Parameter {
  public:
   Parameter() = default;
   // The tensor to compute with.
   at::Tensor operator()() const;
-  // The stored tensor: what the optimizer updates and checkpoints hold.
+  // The stored tensor: what the optimizer updates and checkpoints hold. The whole parameter, or this
+  // rank's part of it.
   const at::Tensor& stored() const { return tensor_; }
+  // Which part that is.
+  const TensorBox& box() const { return box_; }
   const Init& init() const { return init_; }
   void set_preparation(Preparation prepare) { prepare_ = std::move(prepare); }
 
  private:
   friend class Module;
   at::Tensor tensor_;
+  TensorBox box_;
   Init init_;
   Preparation prepare_;
 };
@@ -82,6 +90,20 @@ class Module : public torch::nn::Module {
   // Gives parameters memory on `device`, uninitialized, and moves buffers there.
   void AllocateOwn(at::Device device, at::ScalarType dtype);
   void InitializeOwn(int64_t seed);
+  // From now on the module holds this part of its parameter. Before it is allocated.
+  void KeepPart(const std::string& name, const TensorBox& box);
+
+  // Applied to the first argument of every call through Ref, and to the result; several run in the
+  // order they were added. This is how parallelisms change what a module sees without the module
+  // knowing.
+  void AddInputTransform(Transform transform) { into_.push_back(std::move(transform)); }
+  void AddOutputTransform(Transform transform) { out_of_.push_back(std::move(transform)); }
+  at::Tensor Entering(const at::Tensor& x) const { return Apply(into_, x); }
+  at::Tensor Leaving(const at::Tensor& x) const { return Apply(out_of_, x); }
+  template <typename T>
+  T Leaving(T result) const {  // results that are no tensors pass as they are
+    return result;
+  }
 
  protected:
   // `parameter` must be a member of this module.
@@ -97,8 +119,14 @@ class Module : public torch::nn::Module {
 
  private:
   friend void NameModules(Module& root);
+  static at::Tensor Apply(const std::vector<Transform>& transforms, at::Tensor x) {
+    for (const Transform& transform : transforms) x = transform(x);
+    return x;
+  }
+
   Name fqn_;
   Name source_;
+  std::vector<Transform> into_, out_of_;
   std::vector<std::pair<std::string, Parameter*>> own_parameters_;
   struct Buffer {
     std::string name;
@@ -116,9 +144,9 @@ class Ref {
   explicit Ref(std::shared_ptr<M> module) : module_(std::move(module)) {}
 
   template <typename... Args>
-  auto operator()(Args&&... args) const {
+  auto operator()(const at::Tensor& x, Args&&... args) const {
     ScopeGuard scope(module_->EnterScope());
-    return module_->forward(std::forward<Args>(args)...);
+    return module_->Leaving(module_->forward(module_->Entering(x), std::forward<Args>(args)...));
   }
   M* operator->() const { return module_.get(); }
   M& operator*() const { return *module_; }
@@ -151,9 +179,14 @@ void Materialize(Module& root, at::Device device, int64_t seed, at::ScalarType d
 
 // Parameters and buffers of kind kState by full name, in registration order: all that a checkpoint
 // of the model holds. A parameter that two modules share is listed once, under its first name.
-std::vector<std::pair<std::string, at::Tensor>> NamedState(Module& root);
+struct StateTensor {
+  std::string name;
+  at::Tensor tensor;
+  TensorBox box;  // which part of the whole this rank has; buffers are whole everywhere
+};
+std::vector<StateTensor> NamedState(Module& root);
 
-// Elements of all parameters; a tensor used twice counts once.
+// Elements of all parameters, wherever they are kept; a tensor used twice counts once.
 int64_t ParameterCount(const Module& root);
 
 }  // namespace gt::nn

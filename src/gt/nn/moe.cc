@@ -163,7 +163,7 @@ at::Tensor Moe::forward(const at::Tensor& x) {
     order = ByExpert(routing.experts);
     rows = SpreadTokens::apply(tokens, order.to_slots, order.to_rows, config_.top_k);
   }
-  at::Tensor results = experts_(rows, routing.counts);
+  at::Tensor results = AtExperts(rows, routing.counts);
   at::Tensor out;
   {
     AnnotationGuard combine({.ep_role = EpRole::kCombine});
@@ -173,16 +173,27 @@ at::Tensor Moe::forward(const at::Tensor& x) {
   return out.view_symint(sizes);
 }
 
+at::Tensor Moe::AtExperts(const at::Tensor& rows, const at::Tensor& counts) {
+  if (!exchange_) return experts_(rows, counts);
+  ExpertExchange::Arrived arrived;
+  {
+    AnnotationGuard dispatch({.ep_role = EpRole::kDispatch});
+    arrived = exchange_->Send(rows, counts);
+  }
+  at::Tensor results = experts_(arrived.rows, arrived.counts);
+  AnnotationGuard combine({.ep_role = EpRole::kCombine});
+  return exchange_->Return(results, arrived);
+}
+
 int64_t Moe::ActiveParameters() const {
   int64_t experts = ParameterCount(*experts_);
   return ParameterCount(*this) - experts + experts / config_.experts * config_.top_k;
 }
 
-void Moe::BalanceLoad() {
+void Moe::BalanceLoad(const at::Tensor& counts) {
   at::NoGradGuard no_gradients;
   if (config_.load_balance > 0 && expert_bias_.defined()) {
-    at::Tensor step =
-        config_.load_balance * at::sign(tokens_per_expert_.mean() - tokens_per_expert_);
+    at::Tensor step = config_.load_balance * at::sign(counts.mean() - counts);
     expert_bias_.add_(step - step.mean());
   }
   tokens_per_expert_.zero_();

@@ -6,7 +6,11 @@
 // choice; nothing is scattered with atomic additions, neither forward nor backward.
 #pragma once
 
+#include <c10/core/SymInt.h>
+
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "gt/nn/blocks.h"
 
@@ -65,18 +69,44 @@ class Experts : public Module {
   Parameter w1_, w2_, w3_;  // [experts, hidden, width], [experts, width, hidden], like w1
 };
 
+// Brings rows to where their experts are, and results back, when experts are spread over ranks.
+class ExpertExchange {
+ public:
+  virtual ~ExpertExchange() = default;
+  struct Arrived {
+    at::Tensor rows;    // in the order of the experts that are here
+    at::Tensor counts;  // rows of each of them
+    // What Return needs to know.
+    at::Tensor to_experts, to_ranks;
+    std::vector<c10::SymInt> sent, received;
+  };
+  // `rows` in the order of all experts, `counts` of each.
+  virtual Arrived Send(const at::Tensor& rows, const at::Tensor& counts) = 0;
+  // Results of arrived rows, to where those came from.
+  virtual at::Tensor Return(const at::Tensor& results, const Arrived& arrived) = 0;
+};
+
 class Moe : public FeedForward {
  public:
   Moe(const MoeConfig& config, const MoeInits& inits);
   at::Tensor forward(const at::Tensor& x) override;
   int64_t ActiveParameters() const override;
 
-  // Before the optimizer's step: moves the correction of experts with fewer tokens than average up
-  // and of the others down, and starts counting anew.
-  void BalanceLoad();
+  const MoeConfig& config() const { return config_; }
+  // From now on experts are where the exchange takes rows.
+  void SpreadExperts(std::shared_ptr<ExpertExchange> exchange) { exchange_ = std::move(exchange); }
+
+  // Tokens of each expert since the last BalanceLoad, as far as this rank has seen them.
+  const at::Tensor& tokens_per_expert() const { return tokens_per_expert_; }
+  // Before the optimizer's step, with the counts of all ranks: moves the correction of experts with
+  // fewer tokens than average up and of the others down, and starts counting anew.
+  void BalanceLoad(const at::Tensor& counts);
 
  private:
+  at::Tensor AtExperts(const at::Tensor& rows, const at::Tensor& counts);
+
   MoeConfig config_;
+  std::shared_ptr<ExpertExchange> exchange_;  // null: all experts are here
   Ref<Router> router_;
   Ref<Experts> experts_;
   Ref<SwiGlu> shared_experts_;

@@ -3,6 +3,7 @@
 #include "gt/passes/canonicalize.h"
 #include "gt/passes/common_subexpression_elimination.h"
 #include "gt/passes/dead_code_elimination.h"
+#include "gt/passes/reshard_after_forward.h"
 
 namespace gt {
 
@@ -14,6 +15,7 @@ PassList DefaultPipeline(const PipelineOptions& options) {
     passes.push_back(std::make_unique<CommonSubexpressionElimination>());
   }
   passes.push_back(std::make_unique<DeadCodeElimination>());
+  if (options.reshard_after_forward) passes.push_back(std::make_unique<ReshardParameters>());
   return passes;
 }
 

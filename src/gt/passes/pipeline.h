@@ -7,10 +7,11 @@ namespace gt {
 
 struct PipelineOptions {
   bool share_subexpressions = true;
+  bool reshard_after_forward = true;
 };
 
 // [x] marks passes that run only when asked for; those not listed in the code do not exist yet:
-//   dead code, canonicalize, shared subexpressions, dead code, deduplicate FSDP unshard chains,
+//   dead code, canonicalize, shared subexpressions, dead code, reshard after forward,
 //   memory-policy tags, CPU offload, rematerialization, [chunk], [isolate EP process group, dead
 //   code], [FSDP all-gathers to their own group], bucket and reorder FSDP collectives, [EP overlap
 //   schedule, concretize], [FSDP into dense regions], [async TP], compile, CUDA graphs.

@@ -8,6 +8,7 @@
 #include "gt/passes/canonicalize.h"
 #include "gt/passes/common_subexpression_elimination.h"
 #include "gt/passes/dead_code_elimination.h"
+#include "gt/passes/reshard_after_forward.h"
 
 namespace gt {
 namespace {
@@ -21,6 +22,7 @@ constexpr std::array kPasses = {
     PassEntry{"dce", Make<DeadCodeElimination>},
     PassEntry{"canonicalize", Make<Canonicalize>},
     PassEntry{"cse", Make<CommonSubexpressionElimination>},
+    PassEntry{"reshard_after_forward", Make<ReshardParameters>},
 };
 
 std::unique_ptr<Pass> MakeByName(std::string_view name) {

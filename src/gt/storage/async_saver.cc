@@ -34,15 +34,19 @@ AsyncSaver::~AsyncSaver() {
 
 double AsyncSaver::Start(int64_t step, std::vector<TensorSource> tensors, nlohmann::json state,
                          int64_t keep_latest) {
+  return Start([store = store_, step, sources = std::move(tensors), state = std::move(state),
+                keep_latest] { store.Save(step, sources, state, keep_latest); });
+}
+
+double AsyncSaver::Start(std::function<void()> save) {
   const auto begin = std::chrono::steady_clock::now();
   Wait();
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
-  under_way_ = std::async(std::launch::async, [store = store_, step, sources = std::move(tensors),
-                                               state = std::move(state), keep_latest]() mutable {
+  under_way_ = std::async(std::launch::async, [save = std::move(save)]() mutable {
     LeaveSignalsToOtherThreads();
     // The future keeps this function until somebody waits; the tensors must not live that long.
-    const std::vector<TensorSource> mine = std::move(sources);
-    store.Save(step, mine, state, keep_latest);
+    const std::function<void()> mine = std::move(save);
+    mine();
   });
   return waited.count();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -24,6 +25,10 @@ class AsyncSaver {
   // they may own it. Throws the error of the save before, in which case this one is not started.
   double Start(int64_t step, std::vector<TensorSource> tensors, nlohmann::json state,
                int64_t keep_latest);
+
+  // The same for a save of another form, such as one rank's part of a save by many: `save` runs in
+  // the background, and is destroyed when it has.
+  double Start(std::function<void()> save);
 
   // Returns when nothing is under way. Throws the error of the last save, once.
   void Wait();

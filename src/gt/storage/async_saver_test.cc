@@ -52,6 +52,29 @@ TEST_F(AsyncSaverTest, SavesInTheBackground) {
   saver.Wait();  // nothing to wait for
 }
 
+// What a rank does of a save by many is a function to this class.
+TEST_F(AsyncSaverTest, RunsSavesOfOtherForms) {
+  AsyncSaver saver(store_);
+  std::promise<void> gate;
+  auto owned = std::make_shared<int>(0);
+  const std::weak_ptr<int> watched = owned;
+  saver.Start([this, opened = gate.get_future().share(), mine = std::move(owned)] {
+    opened.wait();
+    const std::string temporary = store_.Begin(1);
+    const TensorPart part = WholePart(Ready().front());
+    const std::string text = store_.WritePart(temporary, 0, 1, {&part, 1});
+    store_.Commit(1, temporary, {&text, 1}, {}, 0);
+  });
+  EXPECT_TRUE(saver.busy());
+  EXPECT_FALSE(watched.expired());
+  gate.set_value();
+  saver.Wait();
+  EXPECT_TRUE(watched.expired());
+  EXPECT_NE(store_.Open(1).Find("a"), nullptr);
+  saver.Start([] { Fail(ErrorCode::kCannotWrite, "a rank has failed"); });
+  ExpectError(ErrorCode::kCannotWrite, {"a rank has failed"}, [&] { saver.Wait(); });
+}
+
 TEST_F(AsyncSaverTest, OneSaveAtATime) {
   AsyncSaver saver(store_);
   std::promise<void> gate;

@@ -6,12 +6,15 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
+#include <mutex>
 #include <optional>
+#include <unordered_set>
 
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
 #include "gt/storage/checkpoint_manifest.h"
+#include "gt/storage/checkpoint_parts.h"
 #include "gt/storage/checkpoint_verifier.h"
 #include "gt/storage/checksum.h"
 #include "gt/storage/file_lock.h"
@@ -203,18 +206,41 @@ FileRecord WriteShard(const fs::path& path, std::span<const TensorSource* const>
   return record;
 }
 
-void WriteAll(const fs::path& folder, int64_t step, std::span<const TensorSource> tensors,
-              const nlohmann::json& state, int64_t shard_bytes) {
-  Manifest manifest;
-  manifest.step = step;
-  manifest.files.emplace(kStateFile, WriteTextFile(folder / kStateFile, StateText(state)));
-  const auto shards = PlanShards(tensors, shard_bytes);
-  for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string name = ShardName("tensors", i, shards.size());
-    manifest.files.emplace(name, WriteShard(folder / name, shards[i]));
+std::string TemporaryName(int64_t step) {
+  return fmt::format("{}{}-{}", kTemporary, StepName(step), getpid());
+}
+
+// The files of one rank. Alone, it uses the names that need no numbers of parts.
+std::string PartStem(int64_t part, int64_t parts) {
+  if (parts == 1) return "tensors";
+  return fmt::format("tensors-part{:05}-of-{:05}", part + 1, parts);
+}
+
+TensorInfo WholeOf(const TensorPart& part) {
+  const std::string& name = part.source.name;
+  GT_CHECK(part.box.IsInside() && part.box.sizes == part.source.sizes,
+           "tensor {} of sizes [{}] is given as the box {} of [{}]", Quoted(name),
+           fmt::join(part.source.sizes, ", "), BoxText(part.box), fmt::join(part.box.whole, ", "));
+  GT_CHECK(!ParsePieceName(name).has_value(), "the name {} is that of a piece", Quoted(name));
+  return {.dtype = part.source.dtype, .sizes = part.box.whole};
+}
+
+// The parts under the names that they have in the files, and in `tensors` what they are parts of.
+std::vector<TensorSource> StoredSources(std::span<const TensorPart> parts, TensorIndex& tensors) {
+  std::vector<TensorSource> sources;
+  sources.reserve(parts.size());
+  for (const TensorPart& part : parts) {
+    const TensorInfo info = WholeOf(part);
+    const auto [found, is_new] = tensors.emplace(part.source.name, info);
+    GT_CHECK(is_new || found->second == info, "tensor {} is {} and also {}",
+             Quoted(part.source.name), InfoText(found->second), InfoText(info));
+    const bool is_whole = part.box.IsWhole();
+    // An empty tensor is whole and is stored, so that a reader finds its name.
+    if (!is_whole && part.box.elements() == 0) continue;
+    sources.push_back(part.source);
+    if (!is_whole) sources.back().name = PieceName(part.source.name, part.box.offset);
   }
-  WriteTextFile(folder / kManifestFile, ManifestText(manifest));
-  SyncFolder(folder);
+  return sources;
 }
 
 // The folder becomes the checkpoint of its step.
@@ -241,10 +267,72 @@ std::string Shortened(const std::vector<std::string>& problems) {
   return text;
 }
 
+// What is published must be readable. The ranks' own words are no proof: their folder may not be
+// this one, on machines that do not share a file system, and their boxes may leave a gap.
+void RequireReadable(const fs::path& folder, int64_t step) {
+  CheckpointContents contents;
+  const auto problems = VerifyCheckpoint(folder, step, VerifyShare::None(), contents);
+  if (problems.empty()) return;
+  Fail(ErrorCode::kCannotWrite,
+       "{}: what the ranks have written is no whole checkpoint of step {}: {}; all ranks must hold "
+       "the whole model together and write into the same folder",
+       folder.string(), step, Shortened(problems));
+}
+
+// Those that are in one piece, each once.
+std::vector<TensorEntry> WholeTensors(const CheckpointContents& contents) {
+  std::vector<TensorEntry> tensors;
+  std::unordered_set<std::string_view> names;
+  for (const SafetensorsFile& shard : contents.shards) {
+    for (const TensorEntry& tensor : shard.tensors()) {
+      const bool is_whole = contents.pieces.Info(tensor.name) != nullptr;
+      if (is_whole && names.insert(tensor.name).second) tensors.push_back(tensor);
+    }
+  }
+  return tensors;
+}
+
 }  // namespace
 
+TensorPart WholePart(TensorSource source) {
+  TensorBox box = TensorBox::All(source.sizes);
+  return {std::move(source), std::move(box)};
+}
+
+// The save that was begun and is neither committed nor abandoned. It keeps the folder locked.
+class CheckpointStore::UnderWay {
+ public:
+  // Waiting for the lock would be waiting for oneself.
+  void Claim(const std::string& temporary) {
+    const std::lock_guard guard(mutex_);
+    GT_CHECK(temporary_.empty(), "{} is neither committed nor abandoned", temporary_);
+    temporary_ = temporary;
+  }
+
+  void Hold(std::unique_ptr<FileLock> lock) {
+    const std::lock_guard guard(mutex_);
+    lock_ = std::move(lock);
+  }
+
+  // Ends the save, and hands over the lock. False if there is no such save.
+  bool End(std::string_view temporary, std::unique_ptr<FileLock>& lock) {
+    const std::lock_guard guard(mutex_);
+    if (temporary.empty() || temporary_ != temporary) return false;
+    temporary_.clear();
+    lock = std::move(lock_);
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::string temporary_;  // empty: there is none
+  std::unique_ptr<FileLock> lock_;
+};
+
 CheckpointStore::CheckpointStore(fs::path folder, int64_t shard_bytes)
-    : folder_(std::move(folder)), shard_bytes_(shard_bytes) {}
+    : folder_(std::move(folder)),
+      shard_bytes_(shard_bytes),
+      under_way_(std::make_shared<UnderWay>()) {}
 
 void CheckpointStore::Prepare(int64_t bytes_needed) const {
   CreateFolders(folder_);
@@ -276,23 +364,86 @@ std::vector<int64_t> CheckpointStore::CompleteSteps() const {
 
 void CheckpointStore::Save(int64_t step, std::span<const TensorSource> tensors,
                            const nlohmann::json& state, int64_t keep_latest) const {
-  GT_CHECK(step >= 0, "the step is {}", step);
-  CreateFolders(folder_);
-  const FileLock lock(folder_ / kLockFile);
-  CleanUp(folder_, lock);
-  const fs::path temporary = folder_ / fmt::format("{}{}-{}", kTemporary, StepName(step), getpid());
-  CreateFolders(temporary);
+  std::vector<TensorPart> parts;
+  parts.reserve(tensors.size());
+  for (const TensorSource& tensor : tensors) parts.push_back(WholePart(tensor));
+  const std::string temporary = Begin(step);
+  std::string written;
   try {
-    WriteAll(temporary, step, tensors, state, shard_bytes_);
-    Publish(folder_, temporary, step);
+    written = WritePart(temporary, 0, 1, parts);
   } catch (...) {
-    RemoveTree(temporary);
+    Abandon(temporary);
+    throw;
+  }
+  Commit(step, temporary, {&written, 1}, state, keep_latest);
+}
+
+std::string CheckpointStore::Begin(int64_t step) const {
+  GT_CHECK(step >= 0, "the step is {}", step);
+  std::string temporary = TemporaryName(step);
+  under_way_->Claim(temporary);
+  try {
+    CreateFolders(folder_);
+    auto lock = std::make_unique<FileLock>(folder_ / kLockFile);
+    CleanUp(folder_, *lock);
+    CreateFolders(folder_ / temporary);
+    under_way_->Hold(std::move(lock));
+  } catch (...) {
+    std::unique_ptr<FileLock> none;
+    under_way_->End(temporary, none);
+    throw;
+  }
+  return temporary;
+}
+
+std::string CheckpointStore::WritePart(const std::string& temporary, int64_t part, int64_t parts,
+                                       std::span<const TensorPart> tensors) const {
+  GT_CHECK(part >= 0 && part < parts, "part {} of {}", part, parts);
+  GT_CHECK(temporary.starts_with(kTemporary) && temporary.find('/') == std::string::npos,
+           "{} is not what Begin returns", Quoted(temporary));
+  const fs::path folder = folder_ / temporary;
+  PartRecord record = {
+      .part = part, .parts = parts, .temporary = temporary, .files = {}, .tensors = {}};
+  const std::vector<TensorSource> sources = StoredSources(tensors, record.tensors);
+  const auto shards = PlanShards(sources, shard_bytes_);
+  for (size_t i = 0; i < shards.size(); ++i) {
+    if (parts > 1 && shards[i].empty()) continue;  // a rank that holds nothing
+    const std::string name = ShardName(PartStem(part, parts), i, shards.size());
+    record.files.emplace(name, WriteShard(folder / name, shards[i]));
+  }
+  SyncFolder(folder);
+  return PartText(record);
+}
+
+void CheckpointStore::Commit(int64_t step, const std::string& temporary,
+                             std::span<const std::string> parts, const nlohmann::json& state,
+                             int64_t keep_latest) const {
+  GT_CHECK(temporary.starts_with(fmt::format("{}{}-", kTemporary, StepName(step))),
+           "{} is not of step {}", Quoted(temporary), step);
+  std::unique_ptr<FileLock> lock;  // until the end of this function
+  GT_CHECK(under_way_->End(temporary, lock), "{} was not begun by this store, or has ended",
+           temporary);
+  const fs::path folder = folder_ / temporary;
+  try {
+    Manifest manifest = ManifestOf(step, temporary, parts);
+    manifest.files.emplace(kStateFile, WriteTextFile(folder / kStateFile, StateText(state)));
+    WriteTextFile(folder / kManifestFile, ManifestText(manifest));
+    SyncFolder(folder);
+    RequireReadable(folder, step);
+    Publish(folder_, folder, step);
+  } catch (...) {
+    RemoveTree(folder);
     throw;
   }
   RemoveOlder(folder_, CompleteSteps(), step, keep_latest);
 }
 
-CheckpointReader CheckpointStore::Open(int64_t step) const {
+void CheckpointStore::Abandon(const std::string& temporary) const {
+  std::unique_ptr<FileLock> lock;
+  if (under_way_->End(temporary, lock)) RemoveTree(folder_ / temporary);
+}
+
+CheckpointReader CheckpointStore::Open(int64_t step, VerifyShare share) const {
   const fs::path folder = FolderOf(folder_, step);
   if (!Exists(folder)) {
     Fail(ErrorCode::kCheckpointDamaged, "{}: there is no checkpoint of step {}{}", folder_.string(),
@@ -301,16 +452,12 @@ CheckpointReader CheckpointStore::Open(int64_t step) const {
   CheckpointReader reader;
   reader.step_ = step;
   reader.path_ = folder.string();
-  const auto problems = VerifyCheckpoint(folder, step, reader.state_, reader.shards_);
+  const auto problems = VerifyCheckpoint(folder, step, share, reader.contents_);
   if (!problems.empty()) {
     Fail(ErrorCode::kCheckpointDamaged, "{}: the checkpoint of step {} is damaged: {}{}",
          folder.string(), step, Shortened(problems), OtherSteps(*this, step));
   }
-  std::vector<TensorEntry> tensors;
-  for (const SafetensorsFile& shard : reader.shards_) {
-    tensors.insert(tensors.end(), shard.tensors().begin(), shard.tensors().end());
-  }
-  reader.table_ = TensorTable(std::move(tensors));
+  reader.whole_ = TensorTable(WholeTensors(reader.contents_));
   return reader;
 }
 

@@ -17,22 +17,28 @@ namespace fs = std::filesystem;
 // Compares one step's folder with its manifest and collects what is wrong with it.
 class Verifier {
  public:
-  Verifier(const fs::path& folder, const Manifest& manifest)
-      : folder_(folder), manifest_(manifest) {}
+  Verifier(const fs::path& folder, const Manifest& manifest, VerifyShare share)
+      : folder_(folder), manifest_(manifest), share_(share) {}
 
-  // Sets `state` and `shards` from what it finds; they are whole if problems() is empty.
-  void Run(nlohmann::json& state, std::vector<SafetensorsFile>& shards) {
+  // Sets `contents` from what it finds; they are whole if problems() is empty.
+  void Run(CheckpointContents& contents) {
     if (!manifest_.files.contains(std::string(kStateFile))) {
       problems_.push_back(fmt::format("{} names no {}", kManifestFile, kStateFile));
     }
+    contents.pieces = TensorPieces(manifest_.tensors);
+    contents.shards.reserve(manifest_.files.size());
+    int64_t index = 0;
     for (const auto& [name, record] : manifest_.files) {
+      const bool is_mine = share_.Has(index++);
       if (!HasSize(name, record)) continue;
       if (name == kStateFile) {
-        ReadState(record, state);
+        ReadState(record, contents.state);
       } else {
-        OpenShard(name, record, shards);
+        OpenShard(name, record, is_mine, contents);
       }
     }
+    // Only of files that are whole themselves: a hole would be a mere consequence.
+    if (problems_.empty()) contents.pieces.Finish(problems_);
     CheckTensors();
   }
 
@@ -71,15 +77,15 @@ class Verifier {
     if (state.is_discarded()) problems_.push_back(fmt::format("{}: is not JSON", kStateFile));
   }
 
-  void OpenShard(const std::string& name, const FileRecord& record,
-                 std::vector<SafetensorsFile>& shards) {
+  void OpenShard(const std::string& name, const FileRecord& record, bool is_mine,
+                 CheckpointContents& contents) {
     try {
-      shards.emplace_back(folder_ / name);
+      contents.shards.emplace_back(folder_ / name);
     } catch (const Error& error) {
       problems_.push_back(error.message());
       return;
     }
-    const SafetensorsFile& shard = shards.back();
+    const SafetensorsFile& shard = contents.shards.back();
     if (Xxh64Of(shard.header()) != record.checksum) {
       problems_.push_back(fmt::format("{}: the checksum of the header is wrong", name));
       return;
@@ -89,9 +95,10 @@ class Verifier {
       if (found == record.tensors.end()) {
         problems_.push_back(
             fmt::format("{}: tensor {} is not in the manifest", name, Quoted(tensor.name)));
-      } else {
-        expected_.push_back({name, tensor.name, tensor.bytes, found->second});
+        continue;
       }
+      contents.pieces.Add(name, tensor, problems_);
+      if (is_mine) expected_.push_back({name, tensor.name, tensor.bytes, found->second});
     }
   }
 
@@ -105,9 +112,11 @@ class Verifier {
       }
     };
     {
+      // Ranks that share the work may share the cores too.
+      const size_t cores = std::thread::hardware_concurrency() /
+                           static_cast<size_t>(std::max<int64_t>(share_.count, 1));
       constexpr size_t kMostThreads = 16;
-      const size_t threads =
-          std::min({size_t{std::thread::hardware_concurrency()}, kMostThreads, expected_.size()});
+      const size_t threads = std::min({cores, kMostThreads, expected_.size()});
       std::vector<std::jthread> helpers;
       for (size_t i = 1; i < threads; ++i) helpers.emplace_back(work);
       work();
@@ -121,22 +130,24 @@ class Verifier {
 
   const fs::path& folder_;
   const Manifest& manifest_;
+  const VerifyShare share_;
   std::vector<ExpectedTensor> expected_;
   std::vector<std::string> problems_;
 };
 
 }  // namespace
 
-std::vector<std::string> VerifyCheckpoint(const fs::path& folder, int64_t step,
-                                          nlohmann::json& state,
-                                          std::vector<SafetensorsFile>& shards) {
+std::vector<std::string> VerifyCheckpoint(const fs::path& folder, int64_t step, VerifyShare share,
+                                          CheckpointContents& contents) {
+  GT_CHECK(share.index >= 0 && share.index < std::max<int64_t>(share.count, 1),
+           "the share {} of {} of a checkpoint", share.index, share.count);
   try {
     const Manifest manifest = ReadManifest(folder);
     if (manifest.step != step) {
       return {fmt::format("{} says that it is of step {}", kManifestFile, manifest.step)};
     }
-    Verifier verifier(folder, manifest);
-    verifier.Run(state, shards);
+    Verifier verifier(folder, manifest, share);
+    verifier.Run(contents);
     return verifier.problems();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCheckpointDamaged) throw;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "gt/data/loader.h"
+#include "gt/dist/mesh.h"
 
 namespace gt {
 
@@ -17,7 +18,8 @@ struct Batch {
   int64_t valid_tokens = 0;
 };
 
-// Copied: the loader's batch may go away.
-Batch ToDevice(const TokenBatch& batch, at::Device device);
+// Copied: the loader's batch may go away. With context parallelism, this rank's stretches of each
+// sequence (nn/attention.h).
+Batch ToDevice(const TokenBatch& batch, at::Device device, const Mesh& mesh = Mesh());
 
 }  // namespace gt

@@ -5,12 +5,14 @@
 
 #include <chrono>
 #include <filesystem>
+#include <unordered_map>
 
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
 #include "gt/exec/convert.h"
 #include "gt/exec/stored_tensor.h"
+#include "gt/parallel/ownership.h"
 #include "gt/train/setup.h"
 
 namespace gt {
@@ -32,51 +34,40 @@ at::Tensor GeneratorState(at::Device device) {
   return at::globalContext().defaultGenerator(device).get_state();
 }
 
-// Copies in host memory: training goes on while they are written.
-std::vector<TensorSource> Snapshot(const NamedTensors& tensors) {
-  std::vector<TensorSource> sources;
-  sources.reserve(tensors.size());
-  for (const auto& [name, tensor] : tensors) {
-    at::Tensor copy = tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
-    sources.push_back(SourceOf(name, copy));
-  }
-  return sources;
-}
-
 nlohmann::json StateOf(const Config& config, const Progress& progress) {
   return {{"step", progress.step},
           {"tokens", progress.tokens},
-          {"data", progress.data},
+          {"batches", progress.batches},
           {"identity", IdentityOf(config)},
           {"config", ToToml(config)}};
 }
 
-NamedTensors ModelTensors(LanguageModel& model) {
-  NamedTensors tensors;
-  for (auto& [name, tensor] : nn::NamedState(model)) tensors.emplace_back("model." + name, tensor);
-  return tensors;
-}
+// One tensor of this process, and which part of the whole tensor it is.
+struct Target {
+  std::string name;
+  at::Tensor tensor;
+  TensorBox box;
+};
 
-NamedTensors AllTensors(LanguageModel& model, const AdamW& optimizer, at::Device device) {
-  NamedTensors tensors = ModelTensors(model);
-  for (auto& entry : optimizer.State()) tensors.push_back(std::move(entry));
-  tensors.emplace_back(kGenerator + std::string("cpu"), GeneratorState(at::kCPU));
-  if (device.is_cuda())
-    tensors.emplace_back(kGenerator + std::string("cuda"), GeneratorState(device));
-  return tensors;
+std::vector<Target> ModelTargets(LanguageModel& model) {
+  std::vector<Target> targets;
+  for (nn::StateTensor& state : nn::NamedState(model)) {
+    targets.push_back({"model." + state.name, state.tensor, std::move(state.box)});
+  }
+  return targets;
 }
 
 // Every tensor must be there with its very shape and dtype; all differences are one error, and then
 // nothing has been changed.
-void FillFrom(const CheckpointReader& reader, const NamedTensors& targets) {
+void FillFrom(const CheckpointReader& reader, const std::vector<Target>& targets) {
   std::vector<std::string> problems;
-  for (const auto& [name, target] : targets) {
-    const TensorEntry* stored = reader.Find(name);
+  for (const Target& target : targets) {
+    const TensorInfo* stored = reader.Info(target.name);
     if (stored == nullptr) {
-      problems.push_back("missing: " + name);
-    } else if (target.sizes() != at::IntArrayRef(stored->sizes) ||
-               ToTorch(stored->dtype) != target.scalar_type()) {
-      problems.push_back(name + " has another shape or dtype");
+      problems.push_back("missing: " + target.name);
+    } else if (target.box.whole != stored->sizes ||
+               ToTorch(stored->dtype) != target.tensor.scalar_type()) {
+      problems.push_back(target.name + " has another shape or dtype");
     }
   }
   if (!problems.empty()) {
@@ -90,17 +81,23 @@ void FillFrom(const CheckpointReader& reader, const NamedTensors& targets) {
          hidden > 0 ? fmt::format("\n  and {} more", hidden) : "");
   }
   at::NoGradGuard no_gradients;
-  for (const auto& [name, target] : targets) {
-    at::Tensor destination = target;
-    destination.copy_(ToTensor(*reader.Find(name)));
+  for (const Target& target : targets) {
+    at::Tensor destination = target.tensor;
+    at::Tensor part = at::empty(target.box.sizes, destination.options().device(at::kCPU));
+    reader.Read(target.name, target.box,
+                {static_cast<std::byte*>(part.mutable_data_ptr()), part.nbytes()});
+    destination.copy_(part);
   }
 }
 
 void RestoreGenerator(const CheckpointReader& reader, const std::string& name, at::Device device) {
-  const TensorEntry* stored = reader.Find(kGenerator + name);
+  const TensorInfo* stored = reader.Info(kGenerator + name);
   if (stored == nullptr) return;  // saved on a machine without this device
+  at::Tensor state = at::empty(stored->sizes, ToTorch(stored->dtype));
+  reader.Read(kGenerator + name, TensorBox::All(stored->sizes),
+              {static_cast<std::byte*>(state.mutable_data_ptr()), state.nbytes()});
   at::Generator generator = at::globalContext().defaultGenerator(device);
-  generator.set_state(ToTensor(*stored));
+  generator.set_state(state);
 }
 
 void RequireSameIdentity(const CheckpointReader& reader, const Config& config) {
@@ -120,70 +117,225 @@ std::string FolderOf(const Config& config) {
   return (fs::path(config.dump_folder) / config.checkpoint.folder).string();
 }
 
+// What a rank sends instead of its part when it could not write it.
+constexpr char kFailed = '!';
+
 }  // namespace
 
 Checkpointer::Checkpointer(const Config& config, LanguageModel& model, const AdamW& optimizer,
-                           at::Device device)
+                           at::Device device, World& world, const Mesh& mesh)
     : config_(config),
       model_(model),
       optimizer_(optimizer),
       device_(device),
+      world_(world),
+      mesh_(mesh),
       folder_(FolderOf(config)),
       store_(folder_),
       saver_(store_) {}
 
-NamedTensors Checkpointer::Tensors() const { return AllTensors(model_, optimizer_, device_); }
+// An optimizer's tensors are spread like the parameters they belong to; counts of steps are whole.
+std::vector<Checkpointer::NamedPart> Checkpointer::ModelAndOptimizer() const {
+  std::vector<NamedPart> parts;
+  std::unordered_map<std::string, TensorBox> boxes;
+  for (Target& target : ModelTargets(model_)) {
+    boxes.emplace(target.name.substr(std::string_view("model.").size()), target.box);
+    parts.push_back({std::move(target.name), std::move(target.tensor), std::move(target.box)});
+  }
+  for (auto& [name, parameter, tensor] : optimizer_.State()) {
+    TensorBox box = TensorBox::All(tensor.sizes().vec());
+    if (tensor.dim() > 0) box = boxes.at(parameter);
+    parts.push_back({name, tensor, std::move(box)});
+  }
+  return parts;
+}
+
+// Copies in host memory: training goes on while they are written. Of ranks that hold the very same
+// part, one writes it.
+std::vector<TensorPart> Checkpointer::Snapshot() const {
+  std::vector<TensorPart> parts;
+  auto add = [&parts](const std::string& name, const at::Tensor& tensor, const TensorBox& box) {
+    at::Tensor copy = tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+    parts.push_back({SourceOf(name, copy), box});
+  };
+  for (const NamedPart& part : ModelAndOptimizer()) {
+    if (OwnsPart(part.box, mesh_)) add(part.name, part.tensor, part.box);
+  }
+  if (!world_.first()) return parts;
+  auto add_generator = [&](const char* name, at::Device device) {
+    at::Tensor state = GeneratorState(device);
+    add(std::string(kGenerator) + name, state, TensorBox::All(state.sizes().vec()));
+  };
+  add_generator("cpu", at::kCPU);
+  if (device_.is_cuda()) add_generator("cuda", device_);
+  return parts;
+}
 
 void Checkpointer::Prepare() const {
+  if (!world_.first()) return;
   int64_t bytes = 1 << 20;
-  for (const auto& [name, tensor] : Tensors()) bytes += static_cast<int64_t>(tensor.nbytes());
+  for (const NamedPart& part : ModelAndOptimizer()) {
+    bytes += TensorBox::All(part.box.whole).elements() *
+             static_cast<int64_t>(part.tensor.element_size());
+  }
   store_.Prepare(bytes);
 }
 
-CheckpointReader Checkpointer::OpenLatest(const std::vector<int64_t>& steps) const {
-  for (size_t i = steps.size(); i-- > 1;) {
-    try {
-      return store_.Open(steps[i]);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kCheckpointDamaged) throw;
-      log::Warn("{}; trying the one before", error.what());
-    }
+std::function<void()> Checkpointer::SaveTask(const CheckpointStore& store, const Progress& progress,
+                                             int64_t keep_latest) {
+  std::string name = fmt::format("checkpoint/{}", saves_++);
+  nlohmann::json state = StateOf(config_, progress);
+  nlohmann::json data = {{"rows", config_.training.local_batch_size}};
+  int64_t readers = mesh_.size(MeshAxis::kBatch), ranks = world_.size(), rank = world_.rank();
+  if (ranks == 1) {
+    data["loaders"] = {progress.data};
+    state["data"] = std::move(data);
+    std::vector<TensorSource> sources;
+    for (TensorPart& part : Snapshot()) sources.push_back(std::move(part.source));
+    return [store, step = progress.step, sources = std::move(sources), state = std::move(state),
+            keep_latest] { store.Save(step, sources, state, keep_latest); };
   }
-  return store_.Open(steps.front());
-}
-
-bool Checkpointer::Load(Progress* progress) {
-  std::vector<int64_t> steps = store_.CompleteSteps();
-  bool chosen = config_.checkpoint.load_step >= 0;
-  if (steps.empty() && !chosen) return false;
-  CheckpointReader reader = chosen ? store_.Open(config_.checkpoint.load_step) : OpenLatest(steps);
-  RequireSameIdentity(reader, config_);
-  NamedTensors targets = ModelTensors(model_);
-  for (auto& entry : optimizer_.State()) targets.push_back(std::move(entry));
-  FillFrom(reader, targets);
-  RestoreGenerator(reader, "cpu", at::kCPU);
-  if (device_.is_cuda()) RestoreGenerator(reader, "cuda", device_);
-  progress->step = reader.state().at("step").get<int64_t>();
-  progress->tokens = reader.state().at("tokens").get<int64_t>();
-  progress->data = reader.state().at("data");
-  return true;
+  bool reads = mesh_.coordinate(MeshAxis::kTp) == 0 && mesh_.coordinate(MeshAxis::kCp) == 0;
+  if (reads) {
+    world_.Publish(fmt::format("{}/data/{}", name, mesh_.coordinate(MeshAxis::kBatch)),
+                   progress.data.dump());
+  }
+  return [this, store, name, parts = Snapshot(), state = std::move(state), data = std::move(data),
+          step = progress.step, keep_latest, readers, ranks, rank]() mutable {
+    bool leads = rank == 0;
+    std::string temporary;
+    try {
+      if (leads) temporary = store.Begin(step);
+    } catch (const Error& error) {
+      world_.Publish(name + "/folder", kFailed + error.message());
+      throw;
+    }
+    if (leads) {
+      world_.Publish(name + "/folder", temporary);
+    } else {
+      temporary = world_.Read(name + "/folder");
+      if (temporary.starts_with(kFailed)) {
+        Fail(ErrorCode::kCannotWrite, "rank 0 could not begin the checkpoint of step {}: {}", step,
+             temporary.substr(1));
+      }
+    }
+    std::string mine;
+    try {
+      mine = store.WritePart(temporary, rank, ranks, parts);
+    } catch (const std::exception& error) {
+      mine = std::string(1, kFailed) + error.what();
+    }
+    world_.Publish(fmt::format("{}/part/{}", name, rank), mine);
+    if (!leads) {
+      std::string outcome = world_.Read(name + "/outcome");
+      if (!outcome.empty()) Fail(ErrorCode::kCannotWrite, "{}", outcome);
+      return;
+    }
+    try {
+      std::vector<std::string> texts;
+      for (int64_t i = 0; i < ranks; ++i) {
+        texts.push_back(world_.Read(fmt::format("{}/part/{}", name, i)));
+        if (texts.back().starts_with(kFailed)) {
+          Fail(ErrorCode::kCannotWrite, "rank {} could not write its part of step {}: {}", i, step,
+               texts.back().substr(1));
+        }
+      }
+      for (int64_t i = 0; i < readers; ++i) {
+        data["loaders"].push_back(
+            nlohmann::json::parse(world_.Read(fmt::format("{}/data/{}", name, i))));
+      }
+      state["data"] = std::move(data);
+      store.Commit(step, temporary, texts, state, keep_latest);
+      world_.Publish(name + "/outcome", "");
+    } catch (const std::exception& error) {
+      store.Abandon(temporary);
+      world_.Publish(name + "/outcome", error.what());
+      throw;
+    }
+  };
 }
 
 double Checkpointer::Save(const Progress& progress) {
   auto start = std::chrono::steady_clock::now();
   saver_.Wait();  // before the next copy is made: host memory holds one at a time
-  saver_.Start(progress.step, Snapshot(Tensors()), StateOf(config_, progress),
-               config_.checkpoint.keep_latest_k);
+  saver_.Start(SaveTask(store_, progress, config_.checkpoint.keep_latest_k));
   if (config_.checkpoint.async_mode == CheckpointAsync::kDisabled) saver_.Wait();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-void SaveCheckpointTo(const std::string& folder, const Config& config, LanguageModel& model,
-                      const AdamW& optimizer, at::Device device, const Progress& progress) {
+void Checkpointer::SaveTo(const std::string& folder, const Progress& progress) {
   CheckpointStore store{fs::path(folder)};
-  store.Prepare(0);
-  store.Save(progress.step, Snapshot(AllTensors(model, optimizer, device)),
-             StateOf(config, progress), /*keep_latest=*/0);
+  if (world_.first()) store.Prepare(0);
+  SaveTask(store, progress, /*keep_latest=*/0)();
+}
+
+// What the first rank sees counts for all: another rank may look at the folder a moment later.
+std::vector<int64_t> Checkpointer::AgreeOnSteps() {
+  std::vector<int64_t> steps;
+  if (world_.first()) steps = store_.CompleteSteps();
+  if (world_.size() == 1) return steps;
+  std::string name = fmt::format("steps/{}", saves_++);
+  if (world_.first()) {
+    world_.Publish(name, nlohmann::json(steps).dump());
+    return steps;
+  }
+  return nlohmann::json::parse(world_.Read(name)).get<std::vector<int64_t>>();
+}
+
+CheckpointReader Checkpointer::Open(const std::vector<int64_t>& steps) {
+  VerifyShare share{world_.rank(), world_.size()};
+  for (size_t i = steps.size(); i-- > 0;) {
+    std::optional<CheckpointReader> reader;
+    std::optional<Error> damage;
+    try {
+      reader = store_.Open(steps[i], share);
+    } catch (const Error& error) {
+      bool last = i == 0 || error.code() != ErrorCode::kCheckpointDamaged;
+      if (last && world_.size() == 1) throw;
+      damage = error;
+    }
+    // Each rank has looked at a part of the files.
+    double found = world_.Sum({damage ? 1.0 : 0.0})[0];
+    if (found == 0) return std::move(*reader);
+    if (i == 0 || (damage && damage->code() != ErrorCode::kCheckpointDamaged)) {
+      if (damage) throw *damage;
+      Fail(ErrorCode::kCheckpointDamaged,
+           "another rank found damage in the checkpoint of step {} in {}", steps[i], folder_);
+    }
+    if (damage) log::Warn("{}; trying the one before", damage->what());
+  }
+  Fail(ErrorCode::kCheckpointDamaged, "there is no complete checkpoint in '{}'", folder_);
+}
+
+std::optional<DataProgress> Checkpointer::Load(Progress* progress) {
+  std::vector<int64_t> steps = AgreeOnSteps();
+  bool chosen = config_.checkpoint.load_step >= 0;
+  if (steps.empty() && !chosen) return std::nullopt;
+  if (chosen) steps = {config_.checkpoint.load_step};
+  CheckpointReader reader = Open(steps);
+  RequireSameIdentity(reader, config_);
+  std::vector<Target> targets;
+  for (NamedPart& part : ModelAndOptimizer()) {
+    targets.push_back({std::move(part.name), std::move(part.tensor), std::move(part.box)});
+  }
+  FillFrom(reader, targets);
+  RestoreGenerator(reader, "cpu", at::kCPU);
+  if (device_.is_cuda()) RestoreGenerator(reader, "cuda", device_);
+  const nlohmann::json& state = reader.state();
+  progress->step = state.at("step").get<int64_t>();
+  progress->tokens = state.at("tokens").get<int64_t>();
+  DataProgress data;
+  const nlohmann::json& saved = state.at("data");
+  if (!saved.contains("loaders")) {  // of a version that knew one rank alone
+    data.loaders = {saved};
+    data.rows = config_.training.local_batch_size;
+    progress->batches = progress->step;
+    return data;
+  }
+  data.loaders = saved.at("loaders").get<std::vector<nlohmann::json>>();
+  data.rows = saved.at("rows").get<int64_t>();
+  progress->batches = state.at("batches").get<int64_t>();
+  return data;
 }
 
 int64_t LoadModelFromCheckpoint(const std::string& folder, int64_t step, LanguageModel& model) {
@@ -194,7 +346,7 @@ int64_t LoadModelFromCheckpoint(const std::string& folder, int64_t step, Languag
   }
   if (step < 0) step = steps.back();
   CheckpointReader reader = store.Open(step);
-  FillFrom(reader, ModelTensors(model));
+  FillFrom(reader, ModelTargets(model));
   return step;
 }
 

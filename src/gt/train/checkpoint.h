@@ -3,11 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "gt/config/config.h"
+#include "gt/dist/mesh.h"
+#include "gt/dist/world.h"
 #include "gt/models/model.h"
 #include "gt/storage/async_saver.h"
 #include "gt/train/optimizer.h"
@@ -17,43 +22,65 @@ namespace gt {
 // What a run is at the end of a step, besides its tensors.
 struct Progress {
   int64_t step = 0;     // steps that are done
-  int64_t tokens = 0;   // seen so far
-  nlohmann::json data;  // of the loader
+  int64_t tokens = 0;   // seen so far, by all ranks
+  int64_t batches = 0;  // taken from each rank's loader
+  nlohmann::json data;  // of this rank's loader
 };
 
+// What a checkpoint says of the data: the loaders of all ranks that read different data, in the order
+// of the mesh's batch axis.
+struct DataProgress {
+  std::vector<nlohmann::json> loaders;
+  int64_t rows = 0;  // of every batch
+};
+
+// Every rank of the job has one, and all make the same calls. A rank writes and reads its own parts of
+// the tensors; a checkpoint made under one layout is loaded under any other.
 class Checkpointer {
  public:
   Checkpointer(const Config& config, LanguageModel& model, const AdamW& optimizer,
-               at::Device device);
+               at::Device device, World& world, const Mesh& mesh);
 
   // Creates the folder and makes sure that checkpoints fit onto the disk.
   void Prepare() const;
-  // Loads what --checkpoint.load_step asks for, or the latest if there is one; false: there is none.
-  // A damaged latest one is skipped with a warning if an older one is whole.
-  bool Load(Progress* progress);
+  // Loads what --checkpoint.load_step asks for, or the latest if there is one; nothing: there is none.
+  // A damaged latest one is skipped with a warning if an older one is whole. Fills `progress` but for
+  // the state of the loader.
+  std::optional<DataProgress> Load(Progress* progress);
   // In the background if configured so; what it writes is copied first. Returns seconds spent.
   double Save(const Progress& progress);
+  // Writes one checkpoint into another folder, now.
+  void SaveTo(const std::string& folder, const Progress& progress);
   // Waits for the save under way and reports its error.
   void Wait() { saver_.Wait(); }
 
   const std::string& folder() const { return folder_; }
 
  private:
-  CheckpointReader OpenLatest(const std::vector<int64_t>& steps) const;
-  NamedTensors Tensors() const;
+  struct NamedPart {
+    std::string name;
+    at::Tensor tensor;
+    TensorBox box;
+  };
+  std::vector<NamedPart> ModelAndOptimizer() const;
+  std::vector<TensorPart> Snapshot() const;
+  // The whole save of one rank; several run at the same time.
+  std::function<void()> SaveTask(const CheckpointStore& store, const Progress& progress,
+                                 int64_t keep_latest);
+  CheckpointReader Open(const std::vector<int64_t>& steps);
+  std::vector<int64_t> AgreeOnSteps();
 
   Config config_;
   LanguageModel& model_;
   const AdamW& optimizer_;
   at::Device device_;
+  World& world_;
+  Mesh mesh_;
   std::string folder_;
   CheckpointStore store_;
   AsyncSaver saver_;
+  int64_t saves_ = 0;  // counted alike on all ranks: names of one save's messages
 };
-
-// Writes one checkpoint into `folder`, now.
-void SaveCheckpointTo(const std::string& folder, const Config& config, LanguageModel& model,
-                      const AdamW& optimizer, at::Device device, const Progress& progress);
 
 // The model's tensors of a checkpoint folder's latest (or given) step, for commands that need the
 // weights alone. Returns the step.

@@ -15,7 +15,7 @@
 #include "gt/storage/checkpoint_store.h"
 #include "gt/tokenizer/utf8.h"
 #include "gt/train/checkpoint.h"
-#include "gt/train/resources.h"
+#include "gt/base/resources.h"
 
 namespace gt {
 namespace {

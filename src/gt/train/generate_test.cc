@@ -308,9 +308,11 @@ TEST_F(GenerateTest, WeightsBecomeFloat32OnTheCpu) {
   config.training.mixed_precision_param = TrainingDtype::kBfloat16;
   ModelPtr model = BuildConfiguredModel(config);
   InitializeModel(*model, config, at::kCPU);
-  NamedTensors none;
-  SaveCheckpointTo((folder_ / "half").string(), config, *model, AdamW(none, config.optimizer),
-                   at::kCPU, {.step = 3, .tokens = 0, .data = {}});
+  AdamW optimizer(NamedTensors(), config.optimizer);
+  World::Run(config, [&](World& world) {
+    Checkpointer(config, *model, optimizer, at::kCPU, world, Mesh())
+        .SaveTo((folder_ / "half").string(), {.step = 3});
+  });
   std::ofstream(folder_ / "config.toml") << ToToml(config);
   ModelPtr loaded =
       LoadForGeneration(FindModel((folder_ / "half").string()), {{1, 2}}, 4, at::kCPU);

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "gt/dist/collectives.h"
 #include "gt/trace/scope.h"
 
 namespace gt {
@@ -12,9 +13,49 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
+using HeadSpread = LanguageModel::HeadSpread;
+
+// Cross entropy of logits whose columns are spread over ranks: per token, the loss and the logarithm
+// of the softmax's denominator. Three numbers a token travel, never logits.
+class SpreadCrossEntropy : public torch::autograd::Function<SpreadCrossEntropy> {
+ public:
+  static tensor_list forward(AutogradContext* ctx, const at::Tensor& logits,
+                             const at::Tensor& labels, const HeadSpread* spread) {
+    at::Tensor largest = AllReduceMax(at::amax(logits, {-1}), spread->group);
+    at::Tensor powers = at::exp(logits - largest.unsqueeze(1));
+    at::Tensor column = labels - spread->first_row;
+    at::Tensor here = at::logical_and(at::ge(column, 0), at::lt(column, logits.sym_size(1)));
+    column = column.masked_fill(at::logical_not(here), 0).unsqueeze(1);
+    at::Tensor chosen = logits.gather(1, column).squeeze(1).masked_fill(at::logical_not(here), 0.0);
+    at::Tensor sums = AllReduceSum(at::stack({powers.sum(1), chosen}), spread->group);
+    at::Tensor log_sum = at::log(sums[0]) + largest;
+    at::Tensor ignored = at::eq(labels, kIgnoredLabel);
+    at::Tensor softmax = powers / sums[0].unsqueeze(1);
+    ctx->save_for_backward({softmax, column, here, ignored});
+    return {(log_sum - sums[1]).masked_fill(ignored, 0.0), log_sum.masked_fill(ignored, 0.0)};
+  }
+
+  static tensor_list backward(AutogradContext* ctx, tensor_list gradients) {
+    tensor_list saved = ctx->get_saved_variables();
+    const at::Tensor &softmax = saved[0], &column = saved[1], &here = saved[2];
+    at::Tensor of_loss = gradients[0].masked_fill(saved[3], 0.0);
+    at::Tensor of_log_sum =
+        gradients[1].defined() ? of_loss + gradients[1].masked_fill(saved[3], 0.0) : of_loss;
+    at::Tensor slope = softmax * of_log_sum.unsqueeze(1);
+    at::Tensor at_label = of_loss.masked_fill(at::logical_not(here), 0.0).unsqueeze(1);
+    return {at::scatter(slope, 1, column, slope.gather(1, column) - at_label), {}, {}};
+  }
+};
+
 // logits: [tokens, vocab], float32.
 at::Tensor LossOfLogits(const at::Tensor& logits, const at::Tensor& labels,
-                        const at::Tensor& valid_tokens, double z_loss) {
+                        const at::Tensor& valid_tokens, double z_loss, const HeadSpread& spread) {
+  if (spread.group != nullptr) {
+    tensor_list per_token = SpreadCrossEntropy::apply(logits, labels, &spread);
+    at::Tensor sum = per_token[0].sum();
+    if (z_loss > 0) sum = sum + z_loss * per_token[1].square().sum();
+    return sum / valid_tokens;
+  }
   at::Tensor sum = at::cross_entropy_loss_symint(logits, labels, /*weight=*/{}, at::Reduction::Sum,
                                                  kIgnoredLabel);
   if (z_loss > 0) {
@@ -31,9 +72,9 @@ at::Tensor Rows(const at::Tensor& hidden) {
 }
 
 at::Tensor ChunkLoss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                     const at::Tensor& valid_tokens, double z_loss) {
+                     const at::Tensor& valid_tokens, double z_loss, const HeadSpread& spread) {
   at::Tensor logits = at::linear(Rows(hidden), weight).to(at::kFloat);
-  return LossOfLogits(logits, labels.reshape({-1}), valid_tokens, z_loss);
+  return LossOfLogits(logits, labels.reshape({-1}), valid_tokens, z_loss, spread);
 }
 
 // Calls `visit(start, count)` for each of at most `chunks` equal stretches of the sequence; the last
@@ -54,7 +95,8 @@ class ChunkedLoss : public torch::autograd::Function<ChunkedLoss> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden,
                             const at::Tensor& weight, const at::Tensor& labels,
-                            const at::Tensor& valid_tokens, int64_t chunks, double z_loss) {
+                            const at::Tensor& valid_tokens, int64_t chunks, double z_loss,
+                            const HeadSpread* spread) {
     at::Tensor total, weight_gradient;
     std::vector<at::Tensor> hidden_gradients;
     ForEachChunk(
@@ -66,7 +108,7 @@ class ChunkedLoss : public torch::autograd::Function<ChunkedLoss> {
           {
             at::AutoGradMode enable(true);
             loss = LossOfLogits(logits, labels.narrow_symint(1, start, count).reshape({-1}),
-                                valid_tokens, z_loss);
+                                valid_tokens, z_loss, *spread);
           }
           AnnotationGuard backward({.phase = Phase::kBackward});
           at::Tensor slope = torch::autograd::grad({loss}, {logits}, {at::ones_like(loss)})[0];
@@ -86,7 +128,7 @@ class ChunkedLoss : public torch::autograd::Function<ChunkedLoss> {
     auto scaled = [&](const at::Tensor& gradient) {
       return gradient * gradients[0].to(gradient.scalar_type());
     };
-    return {scaled(saved[0]), scaled(saved[1]), {}, {}, {}, {}};
+    return {scaled(saved[0]), scaled(saved[1]), {}, {}, {}, {}, {}};
   }
 };
 
@@ -94,23 +136,25 @@ class ChunkedLoss : public torch::autograd::Function<ChunkedLoss> {
 
 at::Tensor LossOf(LanguageModel& model, const ModelInputs& inputs, const at::Tensor& labels,
                   const at::Tensor& valid_tokens, const LossConfig& config) {
-  at::Tensor hidden = model.Hidden(inputs);
+  const HeadSpread& spread = model.head_spread();
+  at::Tensor hidden = GatherAlong(model.Hidden(inputs), 1, spread.group);
   at::Tensor weight = model.HeadWeight();
   Scope scope = CurrentScope();
   scope.module = Name("loss");
   scope.phase = Phase::kLoss;
   scope.source = SourceName(std::source_location::current());
   ScopeGuard guard(scope);
-  if (config.chunks == 1) return ChunkLoss(hidden, weight, labels, valid_tokens, config.z_loss);
+  if (config.chunks == 1) return ChunkLoss(hidden, weight, labels, valid_tokens, config.z_loss, spread);
   if (at::GradMode::is_enabled() && hidden.requires_grad()) {
-    return ChunkedLoss::apply(hidden, weight, labels, valid_tokens, config.chunks, config.z_loss);
+    return ChunkedLoss::apply(hidden, weight, labels, valid_tokens, config.chunks, config.z_loss,
+                              &spread);
   }
   at::Tensor total;
   ForEachChunk(hidden.sym_size(1), config.chunks,
                [&](const c10::SymInt& start, const c10::SymInt& count) {
                  at::Tensor part =
                      ChunkLoss(hidden.narrow_symint(1, start, count), weight,
-                               labels.narrow_symint(1, start, count), valid_tokens, config.z_loss);
+                               labels.narrow_symint(1, start, count), valid_tokens, config.z_loss, spread);
                  total = total.defined() ? total + part : part;
                });
   return total;

@@ -96,13 +96,14 @@ void AdamW::StepGroup(Group& group, std::span<const at::Tensor> gradients, doubl
   if (!given.empty()) update(parameters, given, mean, mean_square, steps);
 }
 
-NamedTensors AdamW::State() const {
-  NamedTensors state;
+std::vector<AdamW::StateTensor> AdamW::State() const {
+  std::vector<StateTensor> state;
   for (const Group& group : groups_) {
     for (size_t i = 0; i < group.names.size(); ++i) {
-      state.emplace_back("optimizer.mean." + group.names[i], group.mean[i]);
-      state.emplace_back("optimizer.mean_square." + group.names[i], group.mean_square[i]);
-      state.emplace_back("optimizer.steps." + group.names[i], group.steps[i]);
+      const std::string& name = group.names[i];
+      state.push_back({"optimizer.mean." + name, name, group.mean[i]});
+      state.push_back({"optimizer.mean_square." + name, name, group.mean_square[i]});
+      state.push_back({"optimizer.steps." + name, name, group.steps[i]});
     }
   }
   return state;
@@ -139,10 +140,10 @@ void AddGradients(std::vector<at::Tensor>& sum, std::span<const at::Tensor> more
   if (!left.empty()) at::_foreach_add_(left, right);
 }
 
-Clipping MeasureGradients(std::span<const at::Tensor> gradients, double max_norm) {
+double GradientNorm(std::span<const at::Tensor> gradients) {
   at::NoGradGuard no_gradients;
   std::vector<at::Tensor> defined = Defined(gradients);
-  if (defined.empty()) return {};
+  if (defined.empty()) return 0.0;
   at::Device device = defined[0].device();
   at::ScalarType dtype = defined[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   size_t lanes = StreamFanWidth(device);
@@ -153,9 +154,12 @@ Clipping MeasureGradients(std::span<const at::Tensor> gradients, double max_norm
   });
   std::vector<at::Tensor> all;
   for (const auto& part : norms) all.insert(all.end(), part.begin(), part.end());
-  Clipping clipping;
-  clipping.norm = at::linalg_vector_norm(at::stack(all), 2).item<double>();
-  if (max_norm > 0) clipping.factor = std::min(1.0, max_norm / (clipping.norm + 1e-6));
+  return at::linalg_vector_norm(at::stack(all), 2).item<double>();
+}
+
+Clipping ClippingFor(double norm, double max_norm) {
+  Clipping clipping{norm, 1.0};
+  if (max_norm > 0) clipping.factor = std::min(1.0, max_norm / (norm + 1e-6));
   return clipping;
 }
 

@@ -29,7 +29,12 @@ class AdamW {
   void Step(std::span<const at::Tensor> gradients, double learning_rate, double factor = 1.0);
 
   // Everything that a later update depends on, under names made from those of the parameters.
-  NamedTensors State() const;
+  struct StateTensor {
+    std::string name;
+    std::string parameter;
+    at::Tensor tensor;
+  };
+  std::vector<StateTensor> State() const;
 
  private:
   // Parameters that decay alike, as the lists that the fused kernel takes; several such groups where
@@ -57,13 +62,16 @@ std::vector<at::Tensor> OwnGradients(std::span<const at::Tensor> parameters,
 // sum[i] += more[i], where there is one. A sum that is undefined takes the other's gradient.
 void AddGradients(std::vector<at::Tensor>& sum, std::span<const at::Tensor> more);
 
-// The global norm of the gradients, and the factor on them that brings it down to `max_norm` (1 where
-// it is not above it, and always 1 when max_norm is 0). Norms are summed in float32 or wider.
+// The norm of all gradients together, summed in float32 or wider.
+double GradientNorm(std::span<const at::Tensor> gradients);
+
+// The factor on gradients that brings their norm down to `max_norm`: 1 where it is not above it, and
+// always 1 when max_norm is 0.
 struct Clipping {
   double norm = 0.0;
   double factor = 1.0;
 };
-Clipping MeasureGradients(std::span<const at::Tensor> gradients, double max_norm);
+Clipping ClippingFor(double norm, double max_norm);
 
 // The factor on the learning rate at step 0, 1, ...: linear warm-up, constant, decay to
 // min_lr_factor.

@@ -5,7 +5,8 @@
 #include "gt/base/error.h"
 #include "gt/base/text.h"
 #include "gt/models/hf_checkpoint.h"
-#include "gt/train/resources.h"
+#include "gt/parallel/parallelize.h"
+#include "gt/base/resources.h"
 #include "gt/train/step.h"
 
 namespace gt {
@@ -33,8 +34,11 @@ std::string DataPath(const Config& config) {
        config.training.dataset, DidYouMean(config.training.dataset, known));
 }
 
-LoaderOptions OptionsFor(const Config& config, const LanguageModel& model, const TextCodec& codec) {
+LoaderOptions OptionsFor(const Config& config, const LanguageModel& model, const TextCodec& codec,
+                         const Mesh& mesh) {
   LoaderOptions options;
+  options.rank = mesh.coordinate(MeshAxis::kBatch);
+  options.world = mesh.size(MeshAxis::kBatch);
   options.rows = config.training.local_batch_size;
   options.length = config.training.seq_len;
   options.vocab_size = model.vocab_size();
@@ -83,6 +87,14 @@ ModelPtr BuildConfiguredModel(const Config& config) {
   return model;
 }
 
+ModelPtr BuildConfiguredModel(const Config& config, World& world, const Mesh& mesh) {
+  ModelPtr model = BuildConfiguredModel(config);
+  if (world.size() > 1 || config.debug.collectives_of_one) {
+    Parallelize(*model, world, mesh, config, ToTorch(config.training.mixed_precision_param));
+  }
+  return model;
+}
+
 void InitializeModel(LanguageModel& model, const Config& config, at::Device device) {
   at::ScalarType dtype = ToTorch(config.training.dtype);
   if (config.model.hf_path.empty()) {
@@ -118,8 +130,8 @@ std::optional<int32_t> TextCodec::eos_id() const {
 }
 
 std::unique_ptr<Loader> MakeTrainingData(const Config& config, const LanguageModel& model,
-                                         const TextCodec& codec) {
-  LoaderOptions options = OptionsFor(config, model, codec);
+                                         const TextCodec& codec, const Mesh& mesh) {
+  LoaderOptions options = OptionsFor(config, model, codec, mesh);
   options.path = DataPath(config);
   switch (config.training.shuffle) {
     case ShuffleChoice::kAuto:
@@ -136,8 +148,8 @@ std::unique_ptr<Loader> MakeTrainingData(const Config& config, const LanguageMod
 }
 
 std::unique_ptr<Loader> MakeValidationData(const Config& config, const LanguageModel& model,
-                                           const TextCodec& codec) {
-  LoaderOptions options = OptionsFor(config, model, codec);
+                                           const TextCodec& codec, const Mesh& mesh) {
+  LoaderOptions options = OptionsFor(config, model, codec, mesh);
   options.path = config.validation.dataset_path;
   options.shuffle = LoaderShuffle::kOff;
   options.prefetch = 0;

@@ -8,6 +8,8 @@
 
 #include "gt/config/config.h"
 #include "gt/data/loader.h"
+#include "gt/dist/mesh.h"
+#include "gt/dist/world.h"
 #include "gt/models/model.h"
 #include "gt/tokenizer/tokenizer.h"
 
@@ -18,6 +20,8 @@ at::ScalarType ToTorch(ExportDtype dtype);
 
 // Built without data, as --model.* says, and casting its parameters for compute.
 ModelPtr BuildConfiguredModel(const Config& config);
+// The same, shared out among the ranks.
+ModelPtr BuildConfiguredModel(const Config& config, World& world, const Mesh& mesh);
 // Allocates it, and fills it with the weights of hf_path or from the seed.
 void InitializeModel(LanguageModel& model, const Config& config, at::Device device);
 // "llama3 debugmodel", or the folder it was read from.
@@ -44,10 +48,11 @@ class TextCodec {
   std::optional<Tokenizer> tokenizer_;
 };
 
-// The data of --training.dataset and dataset_path. `codec` must outlive the loader.
+// The data of --training.dataset and dataset_path, of which this rank reads its part. `codec` must
+// outlive the loader.
 std::unique_ptr<Loader> MakeTrainingData(const Config& config, const LanguageModel& model,
-                                         const TextCodec& codec);
+                                         const TextCodec& codec, const Mesh& mesh);
 std::unique_ptr<Loader> MakeValidationData(const Config& config, const LanguageModel& model,
-                                           const TextCodec& codec);
+                                           const TextCodec& codec, const Mesh& mesh);
 
 }  // namespace gt

@@ -157,6 +157,13 @@ class CapturedStep : public TrainStep {
   size_t parameter_count_ = 0;
 };
 
+PipelineOptions PipelineFor(const Config& config) {
+  PipelineOptions options;
+  options.reshard_after_forward =
+      config.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
+  return options;
+}
+
 }  // namespace
 
 LossConfig LossConfigOf(const Config& config, const LanguageModel& model) {
@@ -175,8 +182,9 @@ std::unique_ptr<TrainStep> MakeEagerStep(LanguageModel& model, const LossConfig&
 }
 
 Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device device,
-                     bool symbolic_batch, CaptureReport* report) {
-  std::vector<int64_t> sizes = {config.training.local_batch_size, config.training.seq_len};
+                     bool symbolic_batch, CaptureReport* report, const Mesh& mesh) {
+  std::vector<int64_t> sizes = {config.training.local_batch_size,
+                                config.training.seq_len / mesh.size(MeshAxis::kCp)};
   std::vector<StepInput> inputs = {
       {.name = "tokens", .sizes = sizes},
       {.name = "labels", .sizes = sizes},
@@ -209,7 +217,7 @@ Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device dev
     manager_options.reproducer_folder = config.dump_folder;
     if (config.compile.debug_graph_passes)
       manager_options.dump_folder = config.dump_folder + "/passes";
-    made.passes = PassManager(DefaultPipeline(), manager_options).Run(*captured.graph);
+    made.passes = PassManager(DefaultPipeline(PipelineFor(config)), manager_options).Run(*captured.graph);
   }
   made.nodes = captured.graph->node_count();
   if (report != nullptr) *report = std::move(made);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gt/config/config.h"
+#include "gt/dist/mesh.h"
 #include "gt/exec/program.h"
 #include "gt/models/model.h"
 #include "gt/passes/manager.h"
@@ -49,7 +50,7 @@ struct CaptureReport {
 // Captures the step (with the batch dimension symbolic when `symbolic_batch`) and applies the
 // configured passes. Dumps and reproducers go to `dump_folder`.
 Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device device,
-                     bool symbolic_batch, CaptureReport* report);
+                     bool symbolic_batch, CaptureReport* report, const Mesh& mesh = Mesh());
 
 // Runs a captured step; the executor is the configured one. With `device_graph`, a step on a GPU that
 // never waits for the device becomes a CUDA graph after two ordinary runs.

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -13,18 +14,21 @@
 
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
+#include "gt/dist/agreement.h"
+#include "gt/dist/world.h"
 #include "gt/exec/device.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/report/progress_bar.h"
 #include "gt/report/tensorboard.h"
-#include "gt/storage/checksum.h"
 #include "gt/storage/file_writer.h"
 #include "gt/train/checkpoint.h"
+#include "gt/train/fault.h"
 #include "gt/train/metrics.h"
 #include "gt/train/optimizer.h"
 #include "gt/train/profile.h"
 #include "gt/train/setup.h"
 #include "gt/train/signals.h"
+#include "gt/train/state_hash.h"
 #include "gt/train/step.h"
 
 namespace gt {
@@ -36,24 +40,6 @@ double Seconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-template <typename... Args>
-void Say(fmt::format_string<Args...> format, Args&&... args) {
-  fmt::print(format, std::forward<Args>(args)...);
-  std::fputc('\n', stdout);
-  std::fflush(stdout);  // a line is news: it must not wait in a pipe's buffer
-}
-
-uint64_t HashState(LanguageModel& model) {
-  Xxh64 hash;
-  auto add = [&hash](const std::string& name, const at::Tensor& tensor) {
-    hash.Update(std::as_bytes(std::span(name)));
-    at::Tensor host = tensor.detach().to(at::kCPU).contiguous();
-    hash.Update({static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()});
-  };
-  for (const auto& [name, tensor] : nn::NamedState(model)) add(name, tensor);
-  return hash.Digest();
-}
-
 StepResult CopyOf(const StepResult& result) {
   StepResult copy{result.loss.clone(), {}};
   for (const at::Tensor& gradient : result.gradients) {
@@ -63,46 +49,56 @@ StepResult CopyOf(const StepResult& result) {
 }
 
 // Batches whose gradients are added up before each update.
-int64_t MicroBatches(const Config& config) {
+int64_t MicroBatches(const Config& config, const Mesh& mesh) {
   const auto& training = config.training;
   if (training.global_batch_size == 0) return 1;
-  if (training.global_batch_size % training.local_batch_size != 0) {
+  int64_t at_a_time = training.local_batch_size * mesh.size(MeshAxis::kBatch);
+  if (training.global_batch_size % at_a_time != 0) {
     Fail(ErrorCode::kConflictingOptions,
-         "--training.global_batch_size {} must be a multiple of --training.local_batch_size {}",
-         training.global_batch_size, training.local_batch_size);
+         "--training.global_batch_size {} must be a multiple of the {} sequences that "
+         "--training.local_batch_size {} makes on {} data-parallel rank{}",
+         training.global_batch_size, at_a_time, training.local_batch_size,
+         mesh.size(MeshAxis::kBatch), mesh.size(MeshAxis::kBatch) == 1 ? "" : "s");
   }
-  return training.global_batch_size / training.local_batch_size;
+  return training.global_batch_size / at_a_time;
+}
+
+// With several ranks on a machine, each computes with one thread unless told otherwise: the bits then
+// do not depend on the number of cores.
+int64_t ThreadsOf(const Config& config, const World& world) {
+  return config.threads == 0 && world.size() > 1 ? 1 : config.threads;
 }
 
 class Run {
  public:
-  explicit Run(const Config& config)
+  Run(const Config& config, World& world)
       : config_(config),
-        micro_batches_(MicroBatches(config)),
+        world_(world),
+        mesh_(config.parallelism, world.size(), world.rank()),
+        micro_batches_(MicroBatches(config, mesh_)),
         profiled_(ParseSteps(config.profiling.steps)),
-        device_(ChooseDevice(config.device)) {
-    SetThreads(config.threads);
+        fault_(ParseFault(config.debug.fault)),
+        device_(ChooseDevice(config.device, world.local_rank())) {
+    AgreeOnConfig(world, config);
+    SetThreads(ThreadsOf(config, world));
     SetDeterministic(config.training.deterministic);
-    model_ = BuildConfiguredModel(config);
+    model_ = BuildConfiguredModel(config, world, mesh_);
     codec_ = std::make_unique<TextCodec>(config);
-    data_ = MakeTrainingData(config, *model_, *codec_);
-    if (config.validation.enable) validation_ = MakeValidationData(config, *model_, *codec_);
-    if (config.metrics.enable_tensorboard) {
+    data_ = MakeTrainingData(config, *model_, *codec_, mesh_);
+    if (config.validation.enable) {
+      validation_ = MakeValidationData(config, *model_, *codec_, mesh_);
+    }
+    if (config.metrics.enable_tensorboard && world.first()) {
       tensorboard_ = std::make_unique<TensorBoardWriter>(config.dump_folder + "/tb");
     }
     Introduce();
     InitializeModel(*model_, config, device_);
     parameters_ = model_->parameters();
     optimizer_ = std::make_unique<AdamW>(NamedParameters(*model_), config.optimizer);
-    checkpoints_ = std::make_unique<Checkpointer>(config, *model_, *optimizer_, device_);
+    checkpoints_ =
+        std::make_unique<Checkpointer>(config, *model_, *optimizer_, device_, world, mesh_);
     if (config.checkpoint.enable) Resume();
-    metrics_ = std::make_unique<MetricsFile>(config.dump_folder, progress_.step);
-    std::ofstream(config.dump_folder + "/config.toml") << ToToml(config);
-    // The weights are written at the very end, when it would be too late to learn of a full disk.
-    if (config.checkpoint.last_save_in_hf) {
-      auto size = static_cast<int64_t>(at::elementSize(ToTorch(config.checkpoint.export_dtype)));
-      RequireSpace(config.dump_folder, nn::ParameterCount(*model_) * size);
-    }
+    if (world.first()) PrepareFolder();
     MakeStep();
   }
 
@@ -113,35 +109,78 @@ class Run {
     first_step_ = progress_.step;
     bar_ = std::make_unique<ProgressBar>(config_.training.steps, first_step_, stderr);
     start_ = before_ = Clock::now();
-    while (progress_.step < config_.training.steps && signals.received() == 0) {
-      StepMetrics metrics = OneStep();
+    while (progress_.step < config_.training.steps && stop_signal_ == 0) {
+      StepMetrics metrics = OneStep(signals.received());
       if (metrics.step == first_step_ + 1) summary.first_loss = metrics.loss;
       summary.last_loss = metrics.loss;
       summary.steps = metrics.step;
     }
-    summary.signal = signals.received();
+    summary.signal = stop_signal_;
     bar_->Clear();
     Finish(summary);
     return summary;
   }
 
  private:
+  // Of the first rank alone.
+  template <typename... Args>
+  void Say(fmt::format_string<Args...> format, Args&&... args) const {
+    if (!world_.first()) return;
+    fmt::print(format, std::forward<Args>(args)...);
+    std::fputc('\n', stdout);
+    std::fflush(stdout);  // a line is news: it must not wait in a pipe's buffer
+  }
+
+  void PrepareFolder() {
+    metrics_ = std::make_unique<MetricsFile>(config_.dump_folder, progress_.step);
+    std::ofstream(config_.dump_folder + "/config.toml") << ToToml(config_);
+    // The weights are written at the very end, when it would be too late to learn of a full disk.
+    if (config_.checkpoint.last_save_in_hf) {
+      auto size = static_cast<int64_t>(at::elementSize(ToTorch(config_.checkpoint.export_dtype)));
+      RequireSpace(config_.dump_folder, nn::ParameterCount(*model_) * size);
+    }
+  }
+
+  // Sequences of all ranks and batches of one update.
+  int64_t SequencesPerStep() const {
+    return micro_batches_ * config_.training.local_batch_size * mesh_.size(MeshAxis::kBatch);
+  }
+
   void Introduce() const {
     Say("{}: {} parameters, {} on {}", ModelTitle(config_),
         FormatCount(static_cast<double>(nn::ParameterCount(*model_))), Precision(), Where());
     std::string accumulated = micro_batches_ == 1 ? "" : fmt::format("{} x ", micro_batches_);
+    if (world_.size() > 1) Say("{}: {}", world_.Describe(), mesh_.Describe());
     Say("data: {}, {}{} x {} tokens a step, {} steps", data_->Describe(), accumulated,
-        config_.training.local_batch_size, config_.training.seq_len, config_.training.steps);
+        SequencesPerStep() / micro_batches_, config_.training.seq_len, config_.training.steps);
   }
 
   void Resume() {
     checkpoints_->Prepare();
-    if (!checkpoints_->Load(&progress_)) return;
-    data_->Restore(progress_.data);
+    world_.Barrier();  // the folder is there
+    std::optional<DataProgress> data = checkpoints_->Load(&progress_);
+    if (!data) return;
+    ContinueData(*data);
     Say("continuing after step {} from {}", progress_.step, checkpoints_->folder());
     if (progress_.step >= config_.training.steps) {
       Say("all {} steps are done already; raise --training.steps to go on", config_.training.steps);
     }
+  }
+
+  // Exactly where each rank's loader was, or, when the data is now shared out among another number of
+  // ranks, so far on as all of them together had read.
+  void ContinueData(const DataProgress& data) {
+    auto readers = static_cast<int64_t>(data.loaders.size());
+    if (readers == mesh_.size(MeshAxis::kBatch)) {
+      data_->Restore(data.loaders[static_cast<size_t>(mesh_.coordinate(MeshAxis::kBatch))]);
+      return;
+    }
+    int64_t rows = progress_.batches * data.rows * readers;
+    int64_t at_a_time = config_.training.local_batch_size * mesh_.size(MeshAxis::kBatch);
+    progress_.batches = rows / at_a_time;
+    Say("the data was shared out among {} rank{} and is now among {}: every rank skips {} batches",
+        readers, readers == 1 ? "" : "s", mesh_.size(MeshAxis::kBatch), progress_.batches);
+    for (int64_t i = 0; i < progress_.batches; ++i) data_->Next();
   }
 
   std::string Precision() const {
@@ -157,13 +196,21 @@ class Run {
   }
 
   void MakeStep() {
-    if (config_.compile.mode == CompileMode::kEager) {
+    bool eager = config_.compile.mode == CompileMode::kEager;
+    if (eager && world_.size() == 1) {
       step_ = MakeEagerStep(*model_, LossConfigOf(config_, *model_));
       Say("running eagerly");
       return;
     }
     CaptureReport report;
-    Captured captured = CaptureStep(*model_, config_, device_, /*symbolic_batch=*/false, &report);
+    Captured captured =
+        CaptureStep(*model_, config_, device_, /*symbolic_batch=*/false, &report, mesh_);
+    AgreeOnCollectives(world_, *captured.graph);
+    if (eager) {  // captured for the sake of that comparison
+      step_ = MakeEagerStep(*model_, LossConfigOf(config_, *model_));
+      Say("running eagerly");
+      return;
+    }
     Say("captured {} nodes in {:.0f} ms, {} after passes ({:.0f} ms)",
         FormatCount(static_cast<double>(report.captured_nodes)), report.capture_seconds * 1e3,
         FormatCount(static_cast<double>(report.nodes)), report.passes.seconds * 1e3);
@@ -171,23 +218,23 @@ class Run {
                              config_.compile.cuda_graphs);
   }
 
-  StepMetrics OneStep() {
+  // `signal`: what this rank has received; one rank's stops all.
+  StepMetrics OneStep(int signal) {
     StepMetrics metrics;
     metrics.step = progress_.step + 1;
+    if (fault_) fault_->Strike(world_.rank(), metrics.step);
     nlohmann::json data_before = data_->State();
     int64_t tokens_before = progress_.tokens;
     double waited = data_->waited_seconds();
     StepResult result = RunMicroBatches(metrics.step);
-    Clipping clipping = MeasureGradients(result.gradients, config_.training.max_norm);
-    metrics.grad_norm = clipping.norm;
-    metrics.loss = result.loss.to(at::kDouble).item<double>();
+    Clipping clipping = SumUp(result, signal, &metrics);
     metrics.learning_rate =
         config_.optimizer.lr *
         LearningRateFactor(progress_.step, config_.training.steps, config_.lr_scheduler);
     // Weights are never updated from a broken gradient: they stay as they were before the step.
     bool finite = std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm);
     if (finite) {
-      model_->BeforeUpdate();
+      BeforeUpdate();
       optimizer_->Step(result.gradients, metrics.learning_rate, clipping.factor);
       progress_.step = metrics.step;
     }
@@ -201,7 +248,7 @@ class Run {
     metrics.seconds = Seconds(before_, now);
     FillRates(metrics);
     before_ = now;
-    Report(metrics);
+    if (world_.first()) Report(metrics);
     if (!finite) FailNonFinite(metrics, std::move(data_before), tokens_before);
     if (config_.checkpoint.enable && metrics.step % config_.checkpoint.interval == 0 &&
         metrics.step != config_.training.steps) {
@@ -211,15 +258,50 @@ class Run {
     return metrics;
   }
 
+  // Losses add up over the ranks with different tokens, squares of gradients over those with different
+  // parts of the parameters: replicas have the same.
+  Clipping SumUp(const StepResult& result, int signal, StepMetrics* metrics) {
+    double norm = GradientNorm(result.gradients);
+    double loss = result.loss.to(at::kDouble).item<double>();
+    if (world_.size() > 1) {
+      bool same_tokens = mesh_.coordinate(MeshAxis::kTp) > 0;
+      bool replica = mesh_.coordinate(MeshAxis::kDpReplicate) > 0;
+      std::vector<double> sums =
+          world_.Sum({same_tokens ? 0.0 : loss, replica ? 0.0 : norm * norm,
+                      static_cast<double>(world_.first() ? signal : 0),
+                      static_cast<double>(signal > 0 ? 1 : 0)});
+      loss = sums[0];
+      norm = std::sqrt(sums[1]);
+      if (sums[3] > 0) signal = sums[2] > 0 ? static_cast<int>(sums[2]) : SIGTERM;
+    }
+    stop_signal_ = signal;
+    metrics->loss = loss;
+    metrics->grad_norm = norm;
+    return ClippingFor(norm, config_.training.max_norm);
+  }
+
+  void BeforeUpdate() {
+    model_->BeforeUpdate([this](const at::Tensor& counts) {
+      if (world_.size() == 1) return counts;
+      at::Tensor host = counts.to(at::kCPU, at::kDouble).contiguous();
+      const double* data = host.const_data_ptr<double>();
+      std::vector<double> sums = world_.Sum({data, data + host.numel()});
+      return at::from_blob(sums.data(), host.sizes(), at::kDouble)
+          .to(counts.options(), /*non_blocking=*/false, /*copy=*/true);
+    });
+  }
+
   // Loss and gradients of all batches of one update, divided by the tokens of all of them.
   StepResult RunMicroBatches(int64_t step) {
     std::vector<Batch> batches;
     int64_t valid_tokens = 0;
     for (int64_t i = 0; i < micro_batches_; ++i) {
-      batches.push_back(ToDevice(data_->Next(), device_));
+      batches.push_back(ToDevice(data_->Next(), device_, mesh_));
       valid_tokens += batches.back().valid_tokens;
     }
+    valid_tokens = SumOfTokens(valid_tokens);
     progress_.tokens += valid_tokens;
+    progress_.batches += micro_batches_;
     progress_.data = data_->State();
     std::optional<StepProfile> profile;
     if (profiled_.contains(step)) profile.emplace(device_);
@@ -245,6 +327,11 @@ class Run {
     return total;
   }
 
+  int64_t SumOfTokens(int64_t here) {
+    bool same_tokens = mesh_.coordinate(MeshAxis::kTp) > 0;
+    return static_cast<int64_t>(world_.Sum({same_tokens ? 0.0 : static_cast<double>(here)})[0]);
+  }
+
   StepResult RunStep(const Batch& batch, int64_t valid_tokens) {
     at::AutoGradMode gradients(true);
     return step_->Run(batch, valid_tokens);
@@ -254,11 +341,11 @@ class Run {
   double ValidationLoss() {
     at::NoGradGuard no_gradients;
     model_->eval();
-    validation_ = MakeValidationData(config_, *model_, *codec_);
+    validation_ = MakeValidationData(config_, *model_, *codec_, mesh_);
     double sum = 0;
     int64_t tokens = 0;
     for (int64_t i = 0; i < config_.validation.steps; ++i) {
-      Batch batch = ToDevice(validation_->Next(), device_);
+      Batch batch = ToDevice(validation_->Next(), device_, mesh_);
       at::Tensor one = at::ones({}, batch.tokens.options().dtype(at::kFloat));
       LossConfig loss = LossConfigOf(config_, *model_);
       loss.z_loss = 0.0;
@@ -267,16 +354,19 @@ class Run {
       tokens += batch.valid_tokens;
     }
     model_->train();
-    return sum / static_cast<double>(std::max<int64_t>(tokens, 1));
+    bool same_tokens = mesh_.coordinate(MeshAxis::kTp) > 0;
+    std::vector<double> sums =
+        world_.Sum({same_tokens ? 0.0 : sum, same_tokens ? 0.0 : static_cast<double>(tokens)});
+    return sums[0] / std::max(sums[1], 1.0);
   }
 
   void FillRates(StepMetrics& metrics) const {
-    auto tokens = static_cast<double>(micro_batches_ * config_.training.local_batch_size *
-                                      config_.training.seq_len);
+    auto tokens = static_cast<double>(SequencesPerStep() * config_.training.seq_len);
     metrics.tokens_per_second = tokens / metrics.seconds;
     if (double peak = PeakFlops(device_); peak > 0) {
       auto flops = static_cast<double>(model_->FlopsPerToken(config_.training.seq_len));
-      metrics.mfu = 100.0 * flops * metrics.tokens_per_second / peak;
+      metrics.mfu = 100.0 * flops * metrics.tokens_per_second /
+                    (peak * static_cast<double>(world_.size()));
     }
     metrics.memory_bytes = MemoryOf(device_).current;
     auto done = static_cast<double>(metrics.step - first_step_);
@@ -321,12 +411,13 @@ class Run {
   // into the same numbers again.
   [[noreturn]] void FailNonFinite(const StepMetrics& metrics, nlohmann::json data_before,
                                   int64_t tokens_before) {
-    model_->BeforeUpdate();  // counts of the broken step are not part of the state before it
+    BeforeUpdate();  // counts of the broken step are not part of the state before it
     Progress before = progress_;
     before.data = std::move(data_before);
+    before.batches -= micro_batches_;
     before.tokens = tokens_before;
     std::string folder = (std::filesystem::absolute(config_.dump_folder) / "nonfinite").string();
-    SaveCheckpointTo(folder, config_, *model_, *optimizer_, device_, before);
+    checkpoints_->SaveTo(folder, before);
     Fail(ErrorCode::kNonFiniteLoss,
          "step {}: the loss is {} and the gradient norm {}; the update was not applied. Lower "
          "--optimizer.lr (now {}), lengthen --lr_scheduler.warmup_steps, or check the data. The "
@@ -340,8 +431,8 @@ class Run {
     bool complete = progress_.step >= config_.training.steps;
     bool worked = progress_.step > first_step_;
     double seconds = Seconds(start_, Clock::now());
-    summary.state_hash = HashState(*model_);
-    summary.metrics_path = metrics_->path();
+    summary.state_hash = StateHash(*model_, world_, mesh_);
+    if (metrics_) summary.metrics_path = metrics_->path();
     if (worked && (config_.checkpoint.enable || summary.signal != 0)) {
       if (!config_.checkpoint.enable) checkpoints_->Prepare();
       checkpoints_->Save(progress_);
@@ -354,8 +445,8 @@ class Run {
           summary.signal, progress_.step);
     } else if (worked) {
       double tokens =
-          static_cast<double>(micro_batches_ * config_.training.local_batch_size *
-                              config_.training.seq_len * (progress_.step - first_step_));
+          static_cast<double>(SequencesPerStep() * config_.training.seq_len *
+                              (progress_.step - first_step_));
       Say("done: {} steps in {}, loss {:.4f} -> {:.4f}, {} tok/s, peak memory {}",
           progress_.step - first_step_, DurationText(seconds), summary.first_loss,
           summary.last_loss, FormatCount(tokens / seconds), FormatBytes(MemoryOf(device_).peak));
@@ -365,8 +456,9 @@ class Run {
 
   void ExportWeights() {
     std::string folder = config_.dump_folder + "/hf";
-    SaveHfFolder(*model_, folder, ToTorch(config_.checkpoint.export_dtype), config_.model.hf_path);
-    if (codec_->tokenizer() != nullptr) {
+    SaveHfFolder(*model_, folder, ToTorch(config_.checkpoint.export_dtype), config_.model.hf_path,
+                 &world_, mesh_);
+    if (world_.first() && codec_->tokenizer() != nullptr) {
       std::filesystem::path tokenizer = codec_->path();
       if (!std::filesystem::is_directory(tokenizer)) tokenizer = tokenizer.parent_path();
       CopyTokenizer(tokenizer.string(), folder);
@@ -375,8 +467,11 @@ class Run {
   }
 
   Config config_;
+  World& world_;
+  Mesh mesh_;
   int64_t micro_batches_;
   std::set<int64_t> profiled_;
+  std::optional<Fault> fault_;
   c10::Device device_;
   ModelPtr model_;
   std::unique_ptr<TextCodec> codec_;
@@ -389,12 +484,22 @@ class Run {
   std::unique_ptr<TrainStep> step_;
   std::unique_ptr<ProgressBar> bar_;
   Progress progress_;
+  int stop_signal_ = 0;     // why the run ends early; the same on all ranks
   int64_t first_step_ = 0;  // steps that were done before this process began
   Clock::time_point start_, before_;
 };
 
 }  // namespace
 
-TrainSummary Train(const Config& config) { return Run(config).Train(); }
+TrainSummary Train(const Config& config, World& world) { return Run(config, world).Train(); }
+
+TrainSummary Train(const Config& config) {
+  TrainSummary summary;
+  World::Run(config, [&](World& world) {
+    TrainSummary mine = Train(config, world);
+    if (world.first()) summary = mine;
+  });
+  return summary;
+}
 
 }  // namespace gt

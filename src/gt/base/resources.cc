@@ -1,4 +1,4 @@
-#include "gt/train/resources.h"
+#include "gt/base/resources.h"
 
 #include <cstdlib>
 #include <vector>

@@ -1,0 +1,372 @@
+#include "gt/dist/world.h"
+
+#include <ATen/ATen.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <exception>
+#include <filesystem>
+#include <thread>
+
+#include "gt/base/error.h"
+#include "gt/base/logging.h"
+#include "gt/dist/backends.h"
+#include "gt/dist/emulated_backend.h"
+#include "gt/dist/idle_backend.h"
+#include "gt/dist/watched_backend.h"
+#include "gt/exec/device.h"
+#include "gt/launch/environment.h"
+
+namespace gt {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr const char* kControl = "control";
+
+std::vector<uint8_t> Bytes(const std::string& text) { return {text.begin(), text.end()}; }
+
+bool IsPretended(CommBackend backend) {
+  return backend == CommBackend::kFake || backend == CommBackend::kEmulated;
+}
+
+CommBackend ChooseBackend(const Config& config) {
+  if (config.comm.backend != CommBackend::kAuto) return config.comm.backend;
+  return ChooseDevice(config.device).is_cuda() ? CommBackend::kNccl : CommBackend::kGloo;
+}
+
+// Thread ranks find their groups in registries of their own while one of these lives.
+class ThreadIsolation {
+ public:
+  ThreadIsolation() { c10d::set_thread_isolation_mode(true); }
+  ~ThreadIsolation() { c10d::set_thread_isolation_mode(false); }
+  ThreadIsolation(const ThreadIsolation&) = delete;
+  ThreadIsolation& operator=(const ThreadIsolation&) = delete;
+};
+
+StorePtr ConnectStore(const RankEnvironment& place, seconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(place.master_port);
+  options.isServer = place.rank == 0;
+  options.numWorkers = static_cast<size_t>(place.world_size);
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(place.master_address, options);
+  } catch (const c10::Error& error) {
+    std::string what = error.what_without_backtrace();
+    if (place.rank == 0) {
+      Fail(ErrorCode::kCannotConnect,
+           "rank 0 cannot open port {} for the other ranks to meet at; another program, or a job "
+           "that is still ending, may be using it: choose another MASTER_PORT ({})",
+           place.master_port, what);
+    }
+    Fail(ErrorCode::kCannotConnect,
+         "rank {} waited {} s for rank 0 at MASTER_ADDR {} MASTER_PORT {} in vain; is rank 0 "
+         "running there, and may this machine connect to it? ({})",
+         place.rank, timeout.count(), place.master_address, place.master_port, what);
+  }
+}
+
+}  // namespace
+
+struct World::Place {
+  int64_t rank = 0;
+  int64_t size = 1;
+  int64_t local_rank = 0;
+  bool threads = false;
+  std::string address;  // of this machine, for gloo; empty: by its name
+  CommBackend backend = CommBackend::kGloo;
+  StorePtr store;
+  StorePtr watch_store;  // a connection of its own
+};
+
+World::World(const Config& config, const Place& place)
+    : config_(config),
+      rank_(place.rank),
+      size_(place.size),
+      local_rank_(place.local_rank),
+      threads_(place.threads),
+      address_(place.address),
+      backend_(place.backend),
+      store_(place.store),
+      record_(config.comm.trace_buf_size) {
+  if (IsPretended(backend_) || store_ == nullptr) return;
+  RequireOneWorld();
+  if (size_ == 1) return;
+  WatchOptions options;
+  options.rank = rank_;
+  options.world_size = size_;
+  options.timeout = seconds(config.comm.train_timeout_seconds);
+  options.owns_process = !threads_;
+  watch_ = std::make_unique<Watch>(place.watch_store, record_, options);
+}
+
+World::~World() {
+  for (const Group& group : groups_) c10d::unregister_process_group(group.name);
+  if (std::uncaught_exceptions() > 0 && !threads_) {
+    // Closing a group waits for what is still in its queue. The process is about to end, which tells
+    // the other ranks at once.
+    static auto* kept = new std::vector<c10::intrusive_ptr<c10d::ProcessGroup>>;
+    kept->insert(kept->end(), process_groups_.begin(), process_groups_.end());
+    static auto* watches = new std::vector<std::unique_ptr<Watch>>;
+    watches->push_back(std::move(watch_));
+  }
+}
+
+// Every rank says who it is and compares what rank 0 said of the job.
+void World::RequireOneWorld() {
+  std::string seat = fmt::format("seat/{}", rank_);
+  if (store_->add(seat, 1) != 1) {
+    Fail(ErrorCode::kBadLaunch,
+         "two processes were started as rank {}; every rank needs a RANK of its own", rank_);
+  }
+  if (rank_ == 0) {
+    Publish("world_size", std::to_string(size_));
+    return;
+  }
+  std::string theirs = Read("world_size");
+  if (theirs != std::to_string(size_)) {
+    Fail(ErrorCode::kRanksDisagree,
+         "rank {} was started for a job of {} ranks, rank 0 for one of {}; start all ranks with "
+         "the same WORLD_SIZE",
+         rank_, size_, theirs);
+  }
+}
+
+void World::Run(const Config& config, const std::function<void(World&)>& body) {
+  CommBackend backend = ChooseBackend(config);
+  Place place;
+  place.backend = backend;
+  std::optional<RankEnvironment> launched = ReadRankEnvironment();
+  if (IsPretended(backend)) {
+    place.rank = config.comm.pretended_rank;
+    place.size = std::max<int64_t>(config.ranks, 1);
+    if (place.rank >= place.size) {
+      Fail(ErrorCode::kBadLaunch, "--comm.pretended_rank {} is not one of --ranks {}", place.rank,
+           place.size);
+    }
+  } else if (launched) {
+    if (config.ranks > 0 && config.ranks != launched->world_size) {
+      Fail(ErrorCode::kBadLaunch,
+           "--ranks {} contradicts {}, which started {} processes of one rank each; leave --ranks "
+           "out",
+           config.ranks, launched->launcher, launched->world_size);
+    }
+    place.rank = launched->rank;
+    place.size = launched->world_size;
+    place.local_rank = launched->local_rank;
+    if (launched->master_address == "127.0.0.1" || launched->master_address == "localhost") {
+      place.address = "127.0.0.1";
+    }
+    place.store = ConnectStore(*launched, seconds(config.comm.init_timeout_seconds));
+    place.watch_store = place.store->clone();
+  } else if (config.ranks > 1) {
+    if (backend == CommBackend::kNccl) {
+      Fail(ErrorCode::kNoBackend,
+           "--ranks {}: ranks as threads run on the CPU; use --device cpu, or one process for each "
+           "GPU with gt launch -n {} -- ...",
+           config.ranks, config.ranks);
+    }
+    RunThreads(config, body);
+    return;
+  }
+  World world(config, place);
+  try {
+    body(world);
+    world.Barrier();
+  } catch (const Error& error) {
+    world.Abort(error);
+    world.WriteFlightRecord();
+    throw;
+  }
+}
+
+void World::RunThreads(const Config& config, const std::function<void(World&)>& body) {
+  ThreadIsolation isolation;
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  store->setTimeout(seconds(config.comm.init_timeout_seconds));
+  std::mutex mutex;
+  std::exception_ptr first;
+  auto run = [&](int64_t rank) {
+    try {
+      Place place;
+      place.rank = rank;
+      place.size = config.ranks;
+      place.local_rank = rank;
+      place.threads = true;
+      place.address = "127.0.0.1";
+      place.backend = CommBackend::kGloo;
+      place.store = place.watch_store = store;
+      World world(config, place);
+      try {
+        body(world);
+        world.Barrier();
+      } catch (const Error& error) {
+        {
+          std::lock_guard lock(mutex);
+          if (!first) first = std::current_exception();
+        }
+        world.Abort(error);
+        world.WriteFlightRecord();
+      }
+    } catch (...) {
+      std::lock_guard lock(mutex);
+      if (!first) first = std::current_exception();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < config.ranks; ++rank) threads.emplace_back(run, rank);
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+std::string World::Describe() const {
+  std::string_view name = EnumName(backend_);
+  if (IsPretended(backend_)) {
+    return fmt::format("one process for {} ranks, {}", size_, name);
+  }
+  if (size_ == 1) return "one rank";
+  return fmt::format("{} ranks as {}, {}", size_, threads_ ? "threads" : "processes", name);
+}
+
+c10::intrusive_ptr<c10d::Backend> World::MakeBackend(const Group& group, bool on_device) {
+  auto timeout = milliseconds(seconds(config_.comm.train_timeout_seconds));
+  if (backend_ == CommBackend::kFake) {
+    return c10::make_intrusive<IdleBackend>(static_cast<int>(group.index),
+                                            static_cast<int>(group.size()));
+  }
+  if (backend_ == CommBackend::kEmulated) {
+    if (!emulation_) {
+      emulation_ = MakeEmulation(config_.comm.cluster, config_.comm.emulated_time_scale);
+    }
+    return MakeEmulatedBackend(emulation_, group);
+  }
+  StorePtr store = store_ == nullptr ? StorePtr(c10::make_intrusive<c10d::HashStore>()) : store_;
+  auto own = c10::make_intrusive<c10d::PrefixStore>(
+      fmt::format("group/{}/{}", group.name, group.ranks.front()), store);
+  if (backend_ == CommBackend::kNccl && on_device) return MakeNcclBackend(own, group, timeout);
+  if (!gloo_device_) gloo_device_ = MakeGlooDevice(address_);
+  return MakeGlooBackend(own, group, timeout, gloo_device_);
+}
+
+const Group& World::MakeGroup(Group group, bool on_device) {
+  groups_.push_back(std::move(group));
+  const Group& made = groups_.back();
+  using c10d::ProcessGroup;
+  auto process_group = c10::make_intrusive<ProcessGroup>(static_cast<int>(made.index),
+                                                         static_cast<int>(made.size()));
+  auto backend = c10::make_intrusive<WatchedBackend>(MakeBackend(made, on_device), Name(made.name),
+                                                     record_, watch_.get());
+  for (auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
+    process_group->setBackend(device, ProcessGroup::BackendType::CUSTOM, backend);
+  }
+  process_group->setDefaultBackend(ProcessGroup::BackendType::CUSTOM);
+  process_group->setGroupName(made.name);
+  process_group->setGroupDesc(made.description);
+  c10d::register_process_group(made.name, process_group);
+  process_groups_.push_back(std::move(process_group));
+  return made;
+}
+
+const Group* World::Along(const Mesh& mesh, MeshAxis axis) {
+  if (mesh.size(axis) == 1 && !config_.debug.collectives_of_one) return nullptr;
+  std::string name(AxisName(axis));
+  if (const Group* made = Find(name)) return made;
+  Group group;
+  group.name = name;
+  group.description = fmt::format("axis {} of the mesh", name);
+  group.ranks = mesh.Ranks(axis);
+  group.index = mesh.coordinate(axis);
+  return &MakeGroup(std::move(group));
+}
+
+const Group* World::Find(const std::string& name) const {
+  for (const Group& group : groups_) {
+    if (group.name == name) return &group;
+  }
+  return nullptr;
+}
+
+const Group& World::Control() {
+  if (control_ == nullptr) {
+    Group group;
+    group.name = kControl;
+    group.description = "counts, losses and agreements of the trainer";
+    for (int64_t rank = 0; rank < size_; ++rank) group.ranks.push_back(rank);
+    group.index = rank_;
+    control_ = &MakeGroup(std::move(group), /*on_device=*/false);
+  }
+  return *control_;
+}
+
+std::vector<double> World::Sum(std::vector<double> numbers) {
+  if (size_ == 1 || !MovesData()) return numbers;
+  std::vector<at::Tensor> tensors = {
+      at::from_blob(numbers.data(), {static_cast<int64_t>(numbers.size())}, at::kDouble)};
+  c10d::resolve_process_group(Control().name)->allreduce(tensors)->wait();
+  return numbers;
+}
+
+void World::Barrier() { Sum({0.0}); }
+
+void World::Publish(const std::string& name, const std::string& text) {
+  if (store_ != nullptr) store_->set("text/" + name, Bytes(text));
+}
+
+std::string World::Read(const std::string& name) {
+  std::string key = "text/" + name;
+  auto deadline = std::chrono::steady_clock::now() + seconds(config_.comm.init_timeout_seconds);
+  try {
+    while (!store_->check({key})) {
+      if (watch_) {
+        if (std::optional<Error> aborted = watch_->Aborted()) throw *aborted;
+      }
+      if (std::chrono::steady_clock::now() > deadline) {
+        Fail(ErrorCode::kRankLost, "rank {} waited {} s for '{}' of another rank in vain", rank_,
+             config_.comm.init_timeout_seconds, name);
+      }
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+    std::vector<uint8_t> bytes = store_->get(key);
+    return {bytes.begin(), bytes.end()};
+  } catch (const c10::Error& error) {
+    Fail(ErrorCode::kRankLost,
+         "rank {} waited for '{}', but rank 0, which holds the meeting point of the ranks, cannot "
+         "be reached any more: it has ended ({})",
+         rank_, name, error.what_without_backtrace());
+  }
+}
+
+void World::Send(const at::Tensor& tensor, int64_t rank) {
+  std::vector<at::Tensor> tensors = {tensor};
+  c10d::resolve_process_group(Control().name)
+      ->send(tensors, static_cast<int>(rank), /*tag=*/0)
+      ->wait();
+}
+
+void World::Receive(at::Tensor& tensor, int64_t rank) {
+  std::vector<at::Tensor> tensors = {tensor};
+  c10d::resolve_process_group(Control().name)
+      ->recv(tensors, static_cast<int>(rank), /*tag=*/0)
+      ->wait();
+}
+
+void World::Abort(const Error& error) {
+  if (watch_) watch_->Abort(error);
+}
+
+void World::WriteFlightRecord() const {
+  if (size_ == 1 || record_.Last().number == 0) return;
+  std::filesystem::path folder = std::filesystem::path(config_.dump_folder) /
+                                 config_.comm.save_traces_folder;
+  std::string path = (folder / fmt::format("rank_{}.jsonl", rank_)).string();
+  record_.Write(path);
+  log::Info("rank {}: its last collectives are in {}", rank_, path);
+}
+
+}  // namespace gt

@@ -1,0 +1,100 @@
+// The ranks of a job, seen from one of them: threads of one process, processes of many machines, or
+// one process that stands for all. The rest of the program cannot tell them apart.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "gt/config/config.h"
+#include "gt/dist/flight_record.h"
+#include "gt/dist/group.h"
+#include "gt/dist/mesh.h"
+#include "gt/dist/watch.h"
+
+namespace gt {
+
+class World {
+ public:
+  // Runs `body` once for every rank that lives in this process: once for a process among others or a
+  // job of one rank, and on --ranks threads otherwise. Returns when all have returned. An error of
+  // one rank ends the others; the first one is thrown.
+  static void Run(const Config& config, const std::function<void(World&)>& body);
+
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  int64_t rank() const { return rank_; }
+  int64_t size() const { return size_; }
+  // Which GPU of this machine is this rank's.
+  int64_t local_rank() const { return local_rank_; }
+  bool first() const { return rank_ == 0; }
+  CommBackend backend() const { return backend_; }
+  // "4 ranks as threads, gloo"
+  std::string Describe() const;
+
+  // The group of this rank along an axis of the mesh, made on first use; every member must ask for it,
+  // all in the same order. Null for an axis of one rank, unless collectives of one are asked for.
+  const Group* Along(const Mesh& mesh, MeshAxis axis);
+  // By name; null when there is none.
+  const Group* Find(const std::string& name) const;
+  // A further group; names are unique within a job.
+  const Group& MakeGroup(Group group, bool on_device = true);
+
+  // Sums numbers over all ranks, or over those along an axis. Waits. Not part of any step: these run
+  // over a group of their own.
+  std::vector<double> Sum(std::vector<double> numbers);
+  void Barrier();
+
+  // A text for every rank to see, by name. Reading waits for the writer, and fails when a rank is
+  // gone.
+  void Publish(const std::string& name, const std::string& text);
+  std::string Read(const std::string& name);
+
+  // Sends a tensor in host memory to another rank, or receives it; they must come in pairs.
+  void Send(const at::Tensor& tensor, int64_t rank);
+  void Receive(at::Tensor& tensor, int64_t rank);
+
+  // Tells the other ranks why this one gives up.
+  void Abort(const Error& error);
+
+  FlightRecord& record() { return record_; }
+  void WriteFlightRecord() const;
+
+ private:
+  struct Place;  // how a rank joins: its number, its store
+  World(const Config& config, const Place& place);
+  static void RunThreads(const Config& config, const std::function<void(World&)>& body);
+  void RequireOneWorld();
+  c10::intrusive_ptr<c10d::Backend> MakeBackend(const Group& group, bool on_device);
+  const Group& Control();
+  bool MovesData() const {
+    return backend_ == CommBackend::kGloo || backend_ == CommBackend::kNccl;
+  }
+
+  Config config_;
+  int64_t rank_ = 0;
+  int64_t size_ = 1;
+  int64_t local_rank_ = 0;
+  bool threads_ = false;
+  std::string address_;
+  CommBackend backend_ = CommBackend::kGloo;
+  c10::intrusive_ptr<c10d::Store> store_;
+  FlightRecord record_;
+  std::unique_ptr<Watch> watch_;
+  std::deque<Group> groups_;  // addresses stay
+  std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> process_groups_;
+  const Group* control_ = nullptr;
+  std::shared_ptr<void> gloo_device_;
+  std::shared_ptr<void> emulation_;
+};
+
+}  // namespace gt

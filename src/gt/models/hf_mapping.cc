@@ -1,0 +1,121 @@
+#include "gt/models/hf_mapping.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "gt/base/error.h"
+
+namespace gt {
+namespace {
+
+// Places in a list of coordinates, and where they are within a range.
+struct Selection {
+  std::vector<int64_t> places, targets;
+
+  Selection(const std::vector<int64_t>& coordinates, int64_t begin, int64_t end) {
+    for (size_t i = 0; i < coordinates.size(); ++i) {
+      if (coordinates[i] < begin || coordinates[i] >= end) continue;
+      places.push_back(static_cast<int64_t>(i));
+      targets.push_back(coordinates[i] - begin);
+    }
+  }
+  static bool IsRange(const std::vector<int64_t>& numbers) {
+    for (size_t i = 1; i < numbers.size(); ++i) {
+      if (numbers[i] != numbers[i - 1] + 1) return false;
+    }
+    return true;
+  }
+};
+
+at::Tensor Select(const at::Tensor& x, int64_t dim, const std::vector<int64_t>& places) {
+  auto count = static_cast<int64_t>(places.size());
+  if (Selection::IsRange(places)) return x.narrow(dim, places.empty() ? 0 : places[0], count);
+  return x.index_select(dim, at::tensor(places, at::kLong));
+}
+
+}  // namespace
+
+// The entry's view of a tensor without data tells by its strides which of our dimensions each of the
+// view's dimensions walks along.
+HfMapping::HfMapping(const HfTensor& entry, const std::vector<int64_t>& whole)
+    : sizes_(entry.sizes), whole_(whole) {
+  at::Tensor ours = at::empty(whole, at::device(at::kMeta));
+  at::Tensor view = entry.view ? entry.view(ours) : ours;
+  int64_t begin = view.storage_offset();
+  size_t next = 0;  // dimension of the view; those of one of ours stand together, in our order
+  auto dims = static_cast<size_t>(view.dim());
+  for (size_t d = 0; d < whole.size(); ++d) {
+    int64_t stride = ours.stride(static_cast<int64_t>(d));
+    std::vector<int64_t> coordinates = {begin / stride % whole[d]};
+    for (; next < dims; ++next) {
+      int64_t step = view.stride(static_cast<int64_t>(next));
+      int64_t count = view.size(static_cast<int64_t>(next));
+      if (count > 1 && (step < stride || step >= stride * whole[d])) break;
+      std::vector<int64_t> further;
+      for (int64_t at : coordinates) {
+        for (int64_t i = 0; i < count; ++i) further.push_back(at + i * (count > 1 ? step / stride : 0));
+      }
+      coordinates = std::move(further);
+    }
+    coordinates_.push_back(std::move(coordinates));
+  }
+  GT_CHECK(next == dims, "the view of '{}' does not keep the order of dimensions", entry.name);
+  if (!entry.rows.empty()) {
+    std::vector<int64_t> ordered;
+    for (int64_t row : entry.rows) ordered.push_back(coordinates_[0][static_cast<size_t>(row)]);
+    coordinates_[0] = std::move(ordered);
+  }
+}
+
+TensorBox HfMapping::Bounds() const {
+  TensorBox box = TensorBox::All(whole_);
+  for (size_t d = 0; d < whole_.size(); ++d) {
+    auto [low, high] = std::minmax_element(coordinates_[d].begin(), coordinates_[d].end());
+    box.offset[d] = *low;
+    box.sizes[d] = *high - *low + 1;
+  }
+  return box;
+}
+
+void HfMapping::Fill(const at::Tensor& stored, const at::Tensor& part, const TensorBox& box) const {
+  std::vector<int64_t> shape;
+  for (const auto& coordinates : coordinates_) {
+    shape.push_back(static_cast<int64_t>(coordinates.size()));
+  }
+  at::Tensor values = stored.reshape(shape), destination = part;
+  std::vector<at::Tensor> scattered(whole_.size());
+  bool ranges = true;
+  for (size_t d = 0; d < whole_.size(); ++d) {
+    Selection selection(coordinates_[d], box.offset[d], box.offset[d] + box.sizes[d]);
+    if (selection.places.empty()) return;
+    auto dim = static_cast<int64_t>(d);
+    values = Select(values, dim, selection.places);
+    ranges &= Selection::IsRange(selection.targets);
+    std::vector<int64_t> along(whole_.size(), 1);
+    along[d] = static_cast<int64_t>(selection.targets.size());
+    scattered[d] = at::tensor(selection.targets, at::kLong).view(along).to(part.device());
+    if (ranges) destination = destination.narrow(dim, selection.targets[0], along[d]);
+  }
+  if (ranges) {
+    destination.copy_(values);
+    return;
+  }
+  c10::List<std::optional<at::Tensor>> indices;
+  for (const at::Tensor& index : scattered) indices.push_back(index);
+  at::Tensor whole_part = part;
+  whole_part.index_put_(indices, values.to(part.options()));
+}
+
+at::Tensor HfMapping::Extract(const at::Tensor& region, at::ScalarType dtype) const {
+  TensorBox bounds = Bounds();
+  at::Tensor values = region;
+  for (size_t d = 0; d < whole_.size(); ++d) {
+    std::vector<int64_t> places;
+    for (int64_t coordinate : coordinates_[d]) places.push_back(coordinate - bounds.offset[d]);
+    values = Select(values, static_cast<int64_t>(d), places);
+  }
+  return values.to(at::kCPU, dtype).contiguous().view(sizes_);
+}
+
+}  // namespace gt

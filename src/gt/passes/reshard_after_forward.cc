@@ -1,0 +1,122 @@
+#include "gt/passes/reshard_after_forward.h"
+
+#include <unordered_map>
+
+namespace gt {
+namespace {
+
+// Which values are made of one parameter alone: it, its cast, its gather, views of that.
+class PreparedParameters {
+ public:
+  explicit PreparedParameters(Graph& graph) {
+    for (const auto& input : graph.inputs()) {
+      if (input->role == InputRole::kParameter) prepared_[&input->value] = {};
+    }
+    for (Node* node : graph.nodes()) {
+      if (node->meta().phase == Phase::kBackward || node->op().random) continue;
+      bool all = node->operand_count() > 0, gathered = false;
+      for (int32_t i = 0; i < node->operand_count() && all; ++i) {
+        auto found = prepared_.find(node->operand(i));
+        all = found != prepared_.end();
+        gathered |= all && found->second.gathered;
+      }
+      if (!all) continue;
+      gathered |= node->op().collective == Collective::kAllGather;
+      for (int32_t i = 0; i < node->result_count(); ++i) {
+        prepared_[node->result(i)] = {gathered, UsedByLoss(*node->result(i))};
+      }
+    }
+  }
+
+  // A value that the backward should make again. What the loss uses is needed to the very end of the
+  // forward, where its own backward begins: there is nothing to free.
+  bool WorthRepeating(const Value* value) const {
+    auto found = prepared_.find(value);
+    return found != prepared_.end() && found->second.gathered && !found->second.used_by_loss;
+  }
+
+ private:
+  struct Facts {
+    bool gathered = false;
+    bool used_by_loss = false;
+  };
+  static bool UsedByLoss(const Value& value) {
+    for (const Use& use : value.uses()) {
+      if (use.node() != nullptr && use.node()->meta().phase == Phase::kLoss) return true;
+    }
+    return false;
+  }
+  std::unordered_map<const Value*, Facts> prepared_;
+};
+
+}  // namespace
+
+const PassInfo& ReshardParameters::info() const {
+  static constexpr PassInfo kInfo = {
+      .name = "reshard_after_forward",
+      .summary = "Gathers parameters again for the backward instead of keeping them.",
+      .description =
+          "A value made of one parameter alone and holding a gathered copy of it is made again, from "
+          "the stored part, in front of the first backward node that uses it. Its copy of the "
+          "forward is then free after its last use there. Gathers for the loss are kept: its backward "
+          "begins where its forward ends.",
+      .reads = "roles of inputs, phases, collective facts.",
+      .writes = "copies of the nodes that prepare a parameter, in phase backward.",
+      .never = "moves or removes a node; the copies are the same on every rank.",
+  };
+  return kInfo;
+}
+
+// Copies the nodes behind a value, each once, in front of the first node that needs it.
+class ReshardParameters::Repeater {
+ public:
+  Repeater(ReshardParameters& pass, Graph& graph) : pass_(pass), graph_(graph) {}
+
+  Value* Again(Value* value, Node* before) {
+    if (value->is_input()) return value;
+    if (auto found = copies_.find(value); found != copies_.end()) return found->second;
+    Node* original = value->producer();
+    Graph::NodeSpec spec;
+    spec.op = &original->op();
+    for (int32_t i = 0; i < original->operand_count(); ++i) {
+      spec.operands.push_back(Again(original->operand(i), before));
+    }
+    spec.args.assign(original->args().begin(), original->args().end());
+    spec.meta = original->meta();
+    spec.meta.phase = Phase::kBackward;
+    Graph::Typed typed;
+    for (int32_t i = 0; i < original->result_count(); ++i) {
+      typed.results.push_back(original->result(i)->type());
+    }
+    typed.view_offsets.assign(original->view_offsets().begin(), original->view_offsets().end());
+    Node* copy = graph_.InsertTyped(std::move(spec), std::move(typed), before);
+    for (int32_t i = 0; i < original->result_count(); ++i) {
+      copies_[original->result(i)] = copy->result(i);
+    }
+    ++pass_.nodes_;
+    if (original->op().collective == Collective::kAllGather) ++pass_.gathers_;
+    return copies_.at(value);
+  }
+
+  bool repeated() const { return !copies_.empty(); }
+
+ private:
+  ReshardParameters& pass_;
+  Graph& graph_;
+  std::unordered_map<const Value*, Value*> copies_;
+};
+
+bool ReshardParameters::Run(Graph& graph) {
+  PreparedParameters prepared(graph);
+  Repeater repeater(*this, graph);
+  for (Node* node : graph.nodes()) {
+    if (node->meta().phase != Phase::kBackward) continue;
+    for (int32_t i = 0; i < node->operand_count(); ++i) {
+      Value* operand = node->operand(i);
+      if (prepared.WorthRepeating(operand)) node->SetOperand(i, repeater.Again(operand, node));
+    }
+  }
+  return repeater.repeated();
+}
+
+}  // namespace gt

@@ -1,0 +1,64 @@
+// How long a collective takes on a cluster that is not there: what the emulated backend waits for,
+// and what passes that overlap communication plan with.
+//
+// The model knows one collective at a time: groups that use the same links at the same moment do
+// not slow each other down in it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "gt/ir/operator.h"
+#include "gt/sim/cluster.h"
+
+namespace gt {
+
+// Where the ranks of a group are.
+struct GroupSpan {
+  std::int64_t nodes = 1;
+  // On every node; in an uneven group on the node that has fewest, as the whole group waits for the
+  // node with the fewest links to the network.
+  std::int64_t ranks_per_node = 1;
+  // Ranks beyond nodes * ranks_per_node; 0 unless the group is uneven.
+  std::int64_t extra_ranks = 0;
+
+  std::int64_t ranks() const { return nodes * ranks_per_node + extra_ranks; }
+  bool operator==(const GroupSpan&) const = default;
+};
+
+// The span of the group of these global ranks (distinct, in any order), when rank r runs on node
+// r / gpus_per_node.
+GroupSpan SpanOf(std::span<const std::int64_t> global_ranks, std::int64_t gpus_per_node);
+
+class LinkModel {
+ public:
+  explicit LinkModel(Cluster cluster);
+
+  // The time of one collective in microseconds. `bytes` is the size of
+  //   all_gather      the result (all ranks' parts together)
+  //   reduce_scatter  the operand (all ranks' parts together)
+  //   all_reduce      the tensor
+  //   broadcast       the tensor
+  //   all_to_all      what one rank holds before (or after), including the part that it keeps; see
+  //                   below for uneven splits
+  // Zero bytes still take the latency. A group of one rank takes 0, and so does kNone or kWait.
+  // Allocates nothing; safe to call from several threads.
+  double Microseconds(Collective kind, std::int64_t bytes, const GroupSpan& span) const;
+
+  const Cluster& cluster() const { return cluster_; }
+
+ private:
+  Cluster cluster_;
+};
+
+// With uneven splits an all-to-all ends when the busiest rank has sent and received everything.
+//
+// What one rank moves: the larger of what it sends and what it receives, in the unit of the splits.
+// All that a rank can say on its own.
+std::int64_t AllToAllVolume(std::span<const std::int64_t> sent,
+                            std::span<const std::int64_t> received);
+
+// The same for the busiest of all ranks; volumes[i * ranks + j] goes from rank i to rank j.
+std::int64_t BusiestAllToAllVolume(std::span<const std::int64_t> volumes, std::int64_t ranks);
+
+}  // namespace gt

@@ -1,0 +1,78 @@
+#include "gt/train/state_hash.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "gt/base/error.h"
+#include "gt/parallel/ownership.h"
+#include "gt/storage/checksum.h"
+
+namespace gt {
+namespace {
+
+uint64_t Mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
+}
+
+uint64_t HashOfName(const std::string& name) {
+  Xxh64 hash;
+  hash.Update(std::as_bytes(std::span(name)));
+  return hash.Digest();
+}
+
+// Bits of element i, whatever the width of the type.
+uint64_t BitsAt(const std::byte* data, int64_t index, size_t width) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, data + static_cast<size_t>(index) * width, width);
+  return bits;
+}
+
+uint64_t HashOfPart(const nn::StateTensor& state) {
+  at::Tensor host = state.tensor.detach().to(at::kCPU).contiguous();
+  const TensorBox& box = state.box;
+  uint64_t stream = HashOfName(state.name);
+  size_t width = host.element_size();
+  GT_CHECK(width <= sizeof(uint64_t), "'{}' has elements of {} bytes", state.name, width);
+  const auto* data = static_cast<const std::byte*>(host.const_data_ptr());
+  std::atomic<uint64_t> total = 0;
+  at::parallel_for(0, host.numel(), 1 << 16, [&](int64_t begin, int64_t end) {
+    uint64_t sum = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      int64_t rest = i, index = 0, stride = 1;
+      for (size_t d = box.sizes.size(); d-- > 0;) {
+        index += (box.offset[d] + rest % box.sizes[d]) * stride;
+        rest /= box.sizes[d];
+        stride *= box.whole[d];
+      }
+      sum += Mix(Mix(stream + static_cast<uint64_t>(index) * 0x9e3779b97f4a7c15ull) ^
+                 BitsAt(data, i, width));
+    }
+    total += sum;
+  });
+  return total;
+}
+
+}  // namespace
+
+uint64_t StateHash(LanguageModel& model, World& world, const Mesh& mesh) {
+  uint64_t sum = 0;
+  for (const nn::StateTensor& state : nn::NamedState(model)) {
+    if (OwnsPart(state.box, mesh)) sum += HashOfPart(state);
+  }
+  // Doubles add integers exactly up to 2^53: four digits of 16 bits leave room for many ranks.
+  std::vector<double> digits;
+  for (int i = 0; i < 4; ++i) digits.push_back(static_cast<double>((sum >> (16 * i)) & 0xffff));
+  digits = world.Sum(digits);
+  uint64_t total = 0;
+  for (int i = 0; i < 4; ++i) {
+    total += static_cast<uint64_t>(digits[static_cast<size_t>(i)]) << (16 * i);
+  }
+  return total;
+}
+
+}  // namespace gt
