@@ -109,10 +109,10 @@ class Job {
     gt::StepResult result = step_->Run(batch_, batch_.valid_tokens);
     Clock::time_point queued = Clock::now();
     std::vector<at::Tensor> gradients = gt::OwnGradients(parameters_, std::move(result.gradients));
-    gt::Clipping clipping = gt::MeasureGradients(gradients, 1.0);
+    gt::Clipping clipping = gt::ClippingFor(gt::GradientNorm(gradients), 1.0);
     norm_ = clipping.norm;
     Clock::time_point computed = Clock::now();  // the norm waits for the device
-    model_->BeforeUpdate();
+    model_->BeforeUpdate([](const at::Tensor& counts) { return counts; });
     optimizer_->Step(gradients, 1e-4, clipping.factor);
     result = {};
     gradients.clear();

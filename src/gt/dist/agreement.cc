@@ -52,6 +52,7 @@ void AgreeOnText(World& world, const std::string& what, const std::string& text)
       world.backend() == CommBackend::kEmulated) {
     return;
   }
+  world.Barrier();  // from here on, all notice at once when a rank that disagrees leaves
   std::string hash = fmt::format("{:016x}", HashOf(text));
   if (world.first()) {
     world.Publish(what + "/text", text);
@@ -66,8 +67,10 @@ void AgreeOnText(World& world, const std::string& what, const std::string& text)
   world.Barrier();  // nobody goes on before everybody has agreed
 }
 
-void AgreeOnConfig(World& world, const Config& config) {
-  AgreeOnText(world, "configuration", fmt::format("version = {}\n{}", kVersion, ToToml(config)));
+void AgreeOnConfig(World& world, const Config& config) { AgreeOnConfig(world, config, kVersion); }
+
+void AgreeOnConfig(World& world, const Config& config, std::string_view version) {
+  AgreeOnText(world, "configuration", fmt::format("version = {}\n{}", version, ToToml(config)));
 }
 
 std::string CollectiveSequence(const Graph& graph) {
@@ -75,7 +78,8 @@ std::string CollectiveSequence(const Graph& graph) {
   for (const Node* node : graph.nodes()) {
     const Operator& op = node->op();
     if (op.collective == Collective::kNone || op.collective == Collective::kWait) continue;
-    text += fmt::format("{} on '{}'", op.name.str(), std::get<std::string>(node->arg(op.group_arg)));
+    text +=
+        fmt::format("{} on '{}'", op.name.str(), std::get<std::string>(node->arg(op.group_arg)));
     for (int32_t i = 0; i < node->operand_count(); ++i) {
       const TensorType& type = node->operand(i)->type();
       text += fmt::format(" {}{}", DTypeName(type.dtype), SizesText(type, graph.shapes()));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "gt/config/config.h"
 #include "gt/dist/world.h"
@@ -13,6 +14,8 @@ namespace gt {
 // Version of the program and every option. Fails with RanksDisagree, naming the first line that
 // differs, on every rank.
 void AgreeOnConfig(World& world, const Config& config);
+// As a program of that version would.
+void AgreeOnConfig(World& world, const Config& config, std::string_view version);
 
 // The collectives of the step, in order: kind, group, sizes, dtype. The same failure.
 void AgreeOnCollectives(World& world, const Graph& graph);

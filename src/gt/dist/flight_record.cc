@@ -61,6 +61,16 @@ std::optional<CollectiveRecord> FlightRecord::Find(int64_t number) const {
   return record;
 }
 
+std::vector<CollectiveRecord> FlightRecord::Since(int64_t number) const {
+  std::lock_guard lock(mutex_);
+  auto capacity = static_cast<int64_t>(records_.size());
+  std::vector<CollectiveRecord> found;
+  for (int64_t i = std::max({number, int64_t{1}, last_ - capacity + 1}); i <= last_; ++i) {
+    found.push_back(records_[static_cast<size_t>(i) % records_.size()]);
+  }
+  return found;
+}
+
 std::optional<CollectiveRecord> FlightRecord::OldestPolled() const {
   std::lock_guard lock(mutex_);
   for (const auto& [number, is_done] : polled_) {
@@ -71,7 +81,7 @@ std::optional<CollectiveRecord> FlightRecord::OldestPolled() const {
 }
 
 void FlightRecord::Write(const std::string& path) const {
-  std::lock_guard lock(mutex_);
+  std::vector<CollectiveRecord> records = Since(1);
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   std::ofstream file(path);
@@ -79,9 +89,7 @@ void FlightRecord::Write(const std::string& path) const {
   auto ago = [now](Clock::time_point then) {
     return std::chrono::duration<double>(now - then).count();
   };
-  int64_t capacity = static_cast<int64_t>(records_.size());
-  for (int64_t number = std::max<int64_t>(1, last_ - capacity + 1); number <= last_; ++number) {
-    const CollectiveRecord& record = records_[static_cast<size_t>(number) % records_.size()];
+  for (const CollectiveRecord& record : records) {
     nlohmann::json line = {{"number", record.number},     {"kind", record.kind.str()},
                            {"group", record.group.str()}, {"module", record.module.str()},
                            {"bytes", record.bytes},       {"begun_seconds_ago", ago(record.begun)},

@@ -43,6 +43,8 @@ class FlightRecord {
   CollectiveRecord Last() const;
   // Nothing when it has been overwritten.
   std::optional<CollectiveRecord> Find(int64_t number) const;
+  // Everything from this number on that has not been overwritten.
+  std::vector<CollectiveRecord> Since(int64_t number) const;
   // Of those being polled, the one that was begun first.
   std::optional<CollectiveRecord> OldestPolled() const;
   // Oldest first, one object a line.

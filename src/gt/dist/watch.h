@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 
 #include "gt/base/error.h"
 #include "gt/dist/flight_record.h"
+#include "gt/dist/last_resort.h"
 
 namespace gt {
 
@@ -23,7 +25,13 @@ struct WatchOptions {
   std::chrono::milliseconds timeout{100'000};  // of a collective on a device
   // A process of its own may be ended from here when its main thread hangs; a thread may not.
   bool owns_process = false;
+  std::function<void(const Error&)> last_words = [](const Error&) {};  // before such an end
 };
+
+// How an error travels to other ranks.
+std::string AbortText(int64_t rank, const Error& error);
+// What it is for `rank`.
+Error ErrorFromAbort(const std::string& text, int64_t rank);
 
 class Watch {
  public:
@@ -40,6 +48,9 @@ class Watch {
   std::optional<Error> Aborted();
   // A collective of this rank failed: finds out why, tells the others and throws.
   [[noreturn]] void FailCollective(const CollectiveRecord& failed, const std::string& what);
+  // The last act of a process that gives up. With the first rank, the store goes away: that rank
+  // stays until the others know why the job ends.
+  void Leave();
 
  private:
   struct Sign {
@@ -47,8 +58,13 @@ class Watch {
     int64_t number = 0;
     std::string last;  // CollectiveRecord::Describe
     bool done = false;
+    bool knows = false;  // that the job has ended, and why
   };
   void Run();
+  void Stop();
+  void LookAround();
+  void EndSoon(const Error& reason);
+  void AwaitOthers();
   void Publish();
   void LookAtDevice();
   std::optional<Sign> Read(int64_t rank);
@@ -63,6 +79,8 @@ class Watch {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;
+  std::optional<Error> aborted_;  // guarded by mutex_
+  LastResort last_resort_;
   std::thread thread_;
 };
 

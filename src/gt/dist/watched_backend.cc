@@ -17,7 +17,7 @@ class WatchedWork : public c10d::Work {
         record_(record),
         watch_(watch) {
     // On a device, waiting only orders streams; completion is asked for by the watch.
-    if (on_device_) {
+    if (on_device_ && watch_ != nullptr) {
       record_.EndWhen(number_, [work = inner_] { return work->isCompleted(); });
     }
   }

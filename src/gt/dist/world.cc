@@ -1,21 +1,26 @@
 #include "gt/dist/world.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/Logging.h>
 #include <fmt/ranges.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <thread>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-
-#include <exception>
-#include <filesystem>
-#include <thread>
 
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/dist/backends.h"
 #include "gt/dist/emulated_backend.h"
 #include "gt/dist/idle_backend.h"
+#include "gt/dist/last_resort.h"
 #include "gt/dist/watched_backend.h"
 #include "gt/exec/device.h"
 #include "gt/launch/environment.h"
@@ -27,8 +32,19 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr const char* kControl = "control";
+// Of the store, while the ranks assemble.
+constexpr const char* kComplete = "complete";
+constexpr const char* kRefusal = "refusal";
+// For ranks that are threads to end by themselves once one has failed.
+constexpr auto kThreadGrace = seconds(10);
 
 std::vector<uint8_t> Bytes(const std::string& text) { return {text.begin(), text.end()}; }
+
+// Without the list of functions that errors of libtorch carry.
+std::string FirstLine(const std::exception& error) {
+  std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
 
 bool IsPretended(CommBackend backend) {
   return backend == CommBackend::kFake || backend == CommBackend::kEmulated;
@@ -83,6 +99,8 @@ struct World::Place {
   CommBackend backend = CommBackend::kGloo;
   StorePtr store;
   StorePtr watch_store;  // a connection of its own
+  // Threads share the sockets' thread: one for each rank would keep the cores busy waiting for locks.
+  std::shared_ptr<void> gloo_device;
 };
 
 World::World(const Config& config, const Place& place)
@@ -94,51 +112,96 @@ World::World(const Config& config, const Place& place)
       address_(place.address),
       backend_(place.backend),
       store_(place.store),
+      gloo_device_(place.gloo_device),
       record_(config.comm.trace_buf_size) {
   if (IsPretended(backend_) || store_ == nullptr) return;
-  RequireOneWorld();
   if (size_ == 1) return;
+  if (!threads_) Assemble();
   WatchOptions options;
   options.rank = rank_;
   options.world_size = size_;
   options.timeout = seconds(config.comm.train_timeout_seconds);
   options.owns_process = !threads_;
+  options.last_words = [this](const Error& error) { WriteFlightRecord(error); };
   watch_ = std::make_unique<Watch>(place.watch_store, record_, options);
+  crash_ = std::make_unique<BackendCrash>(
+      [this](const std::string& what) { return OnBackendCrash(what); });
 }
 
 World::~World() {
   for (const Group& group : groups_) c10d::unregister_process_group(group.name);
-  if (std::uncaught_exceptions() > 0 && !threads_) {
-    // Closing a group waits for what is still in its queue. The process is about to end, which tells
-    // the other ranks at once.
-    static auto* kept = new std::vector<c10::intrusive_ptr<c10d::ProcessGroup>>;
-    kept->insert(kept->end(), process_groups_.begin(), process_groups_.end());
-    static auto* watches = new std::vector<std::unique_ptr<Watch>>;
-    watches->push_back(std::move(watch_));
+}
+
+// Until all ranks are there. One that cannot take part tells those that wait; a job that has begun
+// does not listen any more.
+void World::Assemble() {
+  try {
+    TakeSeat();
+    AwaitAll();
+  } catch (const Error& error) {
+    // The first word counts, and it may come from here after it was read there.
+    store_->compareSet(kRefusal, {}, Bytes(AbortText(rank_, error)));
+    // The store ends with rank 0; the others look there every few milliseconds.
+    if (first()) std::this_thread::sleep_for(milliseconds(300));
+    throw;
+  } catch (const c10::Error& error) {
+    Fail(ErrorCode::kCannotConnect,
+         "rank {} found rank 0 at MASTER_ADDR and MASTER_PORT, but lost it again before all ranks "
+         "were there: look at the output of rank 0 ({})",
+         rank_, error.what_without_backtrace());
   }
 }
 
 // Every rank says who it is and compares what rank 0 said of the job.
-void World::RequireOneWorld() {
-  std::string seat = fmt::format("seat/{}", rank_);
-  if (store_->add(seat, 1) != 1) {
+void World::TakeSeat() {
+  if (store_->add(fmt::format("seat/{}", rank_), 1) != 1) {
     Fail(ErrorCode::kBadLaunch,
          "two processes were started as rank {}; every rank needs a RANK of its own", rank_);
   }
   if (rank_ == 0) {
     Publish("world_size", std::to_string(size_));
-    return;
-  }
-  std::string theirs = Read("world_size");
-  if (theirs != std::to_string(size_)) {
+  } else if (std::string theirs = Read("world_size"); theirs != std::to_string(size_)) {
     Fail(ErrorCode::kRanksDisagree,
          "rank {} was started for a job of {} ranks, rank 0 for one of {}; start all ranks with "
          "the same WORLD_SIZE",
          rank_, size_, theirs);
   }
+  if (store_->add("seats", 1) == size_) store_->set(kComplete, Bytes("yes"));
+}
+
+void World::AwaitAll() {
+  auto timeout = seconds(config_.comm.init_timeout_seconds);
+  auto deadline = std::chrono::steady_clock::now() + timeout;
+  // The store of a large job has many to answer.
+  auto pause = std::clamp(milliseconds(size_), milliseconds(5), milliseconds(500));
+  while (!store_->check({kComplete})) {
+    if (store_->check({kRefusal})) {
+      std::vector<uint8_t> text = store_->get(kRefusal);
+      throw ErrorFromAbort({text.begin(), text.end()}, rank_);
+    }
+    if (std::chrono::steady_clock::now() > deadline) {
+      std::vector<int64_t> missing;
+      for (int64_t rank = 0; rank < size_; ++rank) {
+        if (!store_->check({fmt::format("seat/{}", rank)})) missing.push_back(rank);
+      }
+      size_t shown = std::min<size_t>(missing.size(), 8);
+      Fail(ErrorCode::kCannotConnect,
+           "rank {} waited {} s for the other ranks; {} of {} did not come: rank {}{}", rank_,
+           timeout.count(), missing.size(), size_,
+           fmt::join(missing.begin(), missing.begin() + static_cast<int64_t>(shown), ", "),
+           shown < missing.size() ? ", ..." : "");
+    }
+    std::this_thread::sleep_for(pause);
+  }
 }
 
 void World::Run(const Config& config, const std::function<void(World&)>& body) {
+  // A store that goes away is told by our own messages; libtorch's would bury them in lists of
+  // functions.
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
+  // libtorch's own flight record is one map for the whole process, changed without a lock: ranks that
+  // are threads would tear it apart. Read by libtorch at its first collective.
+  setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
   CommBackend backend = ChooseBackend(config);
   Place place;
   place.backend = backend;
@@ -175,23 +238,78 @@ void World::Run(const Config& config, const std::function<void(World&)>& body) {
     RunThreads(config, body);
     return;
   }
-  World world(config, place);
+  RunProcess(config, place, body);
+}
+
+// Of a job that failed, the world is not destroyed: closing a group waits for what is still in its
+// queue. The process is about to end, which tells the other ranks at once.
+void World::RunProcess(const Config& config, const Place& place,
+                       const std::function<void(World&)>& body) {
+  std::unique_ptr<World> world(new World(config, place));
+  auto give_up = [&world](const Error& error) {
+    World* kept = world.release();
+    kept->GiveUp(error);
+    if (kept->watch_) kept->watch_->Leave();
+  };
   try {
-    body(world);
-    world.Barrier();
+    body(*world);
+    world->Barrier();
   } catch (const Error& error) {
-    world.Abort(error);
-    world.WriteFlightRecord();
+    give_up(error);
+    throw;
+  } catch (const std::exception& error) {
+    give_up(Error(ErrorCode::kInternal, FirstLine(error)));
     throw;
   }
 }
+
+void World::GiveUp(const Error& error) {
+  if (watch_) watch_->Abort(error);
+  WriteFlightRecord(error);
+}
+
+Error World::OnBackendCrash(const std::string& what) {
+  Error error(ErrorCode::kCollectiveFailed,
+              fmt::format("rank {} was in {}, which the backend cannot end: the sizes or types of "
+                          "the ranks disagree. It says: {}",
+                          rank_, record_.Last().Describe(), what));
+  GiveUp(error);
+  return watch_->Aborted().value_or(error);
+}
+
+namespace {
+
+// What the threads of RunThreads share.
+struct ThreadRanks {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::exception_ptr first;
+  std::optional<Error> reason;  // the same as an error of ours
+  std::vector<World*> worlds;   // of the ranks that still run
+  int64_t running = 0;
+};
+
+}  // namespace
 
 void World::RunThreads(const Config& config, const std::function<void(World&)>& body) {
   ThreadIsolation isolation;
   auto store = c10::make_intrusive<c10d::HashStore>();
   store->setTimeout(seconds(config.comm.init_timeout_seconds));
-  std::mutex mutex;
-  std::exception_ptr first;
+  std::shared_ptr<void> device = MakeGlooDevice("127.0.0.1");
+  ThreadRanks ranks;
+  ranks.worlds.resize(static_cast<size_t>(config.ranks));
+  ranks.running = config.ranks;
+  auto fail = [&](const Error& error) {
+    std::lock_guard lock(ranks.mutex);
+    if (ranks.first) return;
+    ranks.first = std::current_exception();
+    ranks.reason = error;
+    ranks.changed.notify_all();
+  };
+  auto set_world = [&](int64_t rank, World* world) {
+    std::lock_guard lock(ranks.mutex);
+    ranks.worlds[static_cast<size_t>(rank)] = world;
+  };
   auto run = [&](int64_t rank) {
     try {
       Place place;
@@ -199,30 +317,45 @@ void World::RunThreads(const Config& config, const std::function<void(World&)>& 
       place.size = config.ranks;
       place.local_rank = rank;
       place.threads = true;
-      place.address = "127.0.0.1";
+      place.gloo_device = device;
       place.backend = CommBackend::kGloo;
       place.store = place.watch_store = store;
       World world(config, place);
+      set_world(rank, &world);
       try {
         body(world);
         world.Barrier();
       } catch (const Error& error) {
-        {
-          std::lock_guard lock(mutex);
-          if (!first) first = std::current_exception();
-        }
-        world.Abort(error);
-        world.WriteFlightRecord();
+        fail(error);
+        world.GiveUp(error);
+      } catch (const std::exception& error) {
+        fail(Error(ErrorCode::kInternal, FirstLine(error)));
+        world.GiveUp(Error(ErrorCode::kInternal, FirstLine(error)));
       }
-    } catch (...) {
-      std::lock_guard lock(mutex);
-      if (!first) first = std::current_exception();
+      set_world(rank, nullptr);
+    } catch (const std::exception& error) {
+      fail(Error(ErrorCode::kInternal, FirstLine(error)));
     }
+    std::lock_guard lock(ranks.mutex);
+    --ranks.running;
+    ranks.changed.notify_all();
   };
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < config.ranks; ++rank) threads.emplace_back(run, rank);
+  {
+    std::unique_lock lock(ranks.mutex);
+    auto done = [&] { return ranks.running == 0; };
+    ranks.changed.wait(lock, [&] { return done() || ranks.first; });
+    if (!ranks.changed.wait_for(lock, kThreadGrace, done)) {
+      // A thread can be neither ended nor left behind: it uses what belongs to this function.
+      for (World* world : ranks.worlds) {
+        if (world != nullptr) world->WriteFlightRecord(*ranks.reason);
+      }
+      EndProcess(*ranks.reason);
+    }
+  }
   for (std::thread& thread : threads) thread.join();
-  if (first) std::rethrow_exception(first);
+  if (ranks.first) std::rethrow_exception(ranks.first);
 }
 
 std::string World::Describe() const {
@@ -254,13 +387,28 @@ c10::intrusive_ptr<c10d::Backend> World::MakeBackend(const Group& group, bool on
   return MakeGlooBackend(own, group, timeout, gloo_device_);
 }
 
+// A rank that is gone shows here for the first time, if it came that far.
+c10::intrusive_ptr<c10d::Backend> World::Connect(const Group& group, bool on_device) {
+  if (watch_ == nullptr) return MakeBackend(group, on_device);
+  int64_t number = record_.Begin(Name("connect"), Name(group.name), Name(), 0);
+  try {
+    auto backend = MakeBackend(group, on_device);
+    record_.End(number);
+    return backend;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    watch_->FailCollective(*record_.Find(number), FirstLine(error));
+  }
+}
+
 const Group& World::MakeGroup(Group group, bool on_device) {
   groups_.push_back(std::move(group));
   const Group& made = groups_.back();
   using c10d::ProcessGroup;
   auto process_group = c10::make_intrusive<ProcessGroup>(static_cast<int>(made.index),
                                                          static_cast<int>(made.size()));
-  auto backend = c10::make_intrusive<WatchedBackend>(MakeBackend(made, on_device), Name(made.name),
+  auto backend = c10::make_intrusive<WatchedBackend>(Connect(made, on_device), Name(made.name),
                                                      record_, watch_.get());
   for (auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
     process_group->setBackend(device, ProcessGroup::BackendType::CUSTOM, backend);
@@ -356,14 +504,13 @@ void World::Receive(at::Tensor& tensor, int64_t rank) {
       ->wait();
 }
 
-void World::Abort(const Error& error) {
-  if (watch_) watch_->Abort(error);
-}
-
-void World::WriteFlightRecord() const {
-  if (size_ == 1 || record_.Last().number == 0) return;
-  std::filesystem::path folder = std::filesystem::path(config_.dump_folder) /
-                                 config_.comm.save_traces_folder;
+void World::WriteFlightRecord(const Error& reason) const {
+  bool communication = reason.code() == ErrorCode::kRankLost ||
+                       reason.code() == ErrorCode::kRankFailed ||
+                       reason.code() == ErrorCode::kCollectiveFailed;
+  if (!communication || record_.Last().number == 0) return;
+  std::filesystem::path folder =
+      std::filesystem::path(config_.dump_folder) / config_.comm.save_traces_folder;
   std::string path = (folder / fmt::format("rank_{}.jsonl", rank_)).string();
   record_.Write(path);
   log::Info("rank {}: its last collectives are in {}", rank_, path);

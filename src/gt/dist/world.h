@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "gt/config/config.h"
+#include "gt/dist/backend_crash.h"
 #include "gt/dist/flight_record.h"
 #include "gt/dist/group.h"
 #include "gt/dist/mesh.h"
@@ -63,18 +64,24 @@ class World {
   void Send(const at::Tensor& tensor, int64_t rank);
   void Receive(at::Tensor& tensor, int64_t rank);
 
-  // Tells the other ranks why this one gives up.
-  void Abort(const Error& error);
-
   FlightRecord& record() { return record_; }
-  void WriteFlightRecord() const;
+  // When communication is the reason why the job ends.
+  void WriteFlightRecord(const Error& reason) const;
 
  private:
   struct Place;  // how a rank joins: its number, its store
   World(const Config& config, const Place& place);
+  static void RunProcess(const Config& config, const Place& place,
+                         const std::function<void(World&)>& body);
   static void RunThreads(const Config& config, const std::function<void(World&)>& body);
-  void RequireOneWorld();
+  void Assemble();
+  void TakeSeat();
+  void AwaitAll();
+  // Tells the other ranks why this one ends.
+  void GiveUp(const Error& error);
+  Error OnBackendCrash(const std::string& what);
   c10::intrusive_ptr<c10d::Backend> MakeBackend(const Group& group, bool on_device);
+  c10::intrusive_ptr<c10d::Backend> Connect(const Group& group, bool on_device);
   const Group& Control();
   bool MovesData() const {
     return backend_ == CommBackend::kGloo || backend_ == CommBackend::kNccl;
@@ -88,12 +95,13 @@ class World {
   std::string address_;
   CommBackend backend_ = CommBackend::kGloo;
   c10::intrusive_ptr<c10d::Store> store_;
+  std::shared_ptr<void> gloo_device_;
   FlightRecord record_;
   std::unique_ptr<Watch> watch_;
+  std::unique_ptr<BackendCrash> crash_;
   std::deque<Group> groups_;  // addresses stay
   std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> process_groups_;
   const Group* control_ = nullptr;
-  std::shared_ptr<void> gloo_device_;
   std::shared_ptr<void> emulation_;
 };
 

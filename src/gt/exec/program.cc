@@ -9,6 +9,7 @@
 #include "gt/exec/convert.h"
 #include "gt/exec/op_profiler.h"
 #include "gt/ir/text.h"
+#include "gt/trace/scope.h"
 
 namespace gt {
 namespace {
@@ -295,6 +296,10 @@ void Program::RunKernel(Instruction& instruction) {
       }
       list.set(static_cast<size_t>(slot.element), tensor);
     }
+  }
+  std::optional<ScopeGuard> scope;
+  if (instruction.node->op().collective != Collective::kNone) {
+    scope.emplace(ScopeOf(*instruction.node));  // records of collectives name the module
   }
   if (lazy) {
     instruction.handle->callBoxed(&stack_);

@@ -8,6 +8,7 @@
 #include "gt/exec/binding.h"
 #include "gt/exec/convert.h"
 #include "gt/ir/text.h"
+#include "gt/trace/scope.h"
 
 namespace gt {
 namespace {
@@ -37,6 +38,7 @@ class ReferenceRun {
     for (size_t i = 0; i < specs.size(); ++i)
       stack.push_back(BoxArgument(node, specs[i], node.args()[i]));
     try {
+      ScopeGuard scope(ScopeOf(node));
       HandleOf(node.op()).callBoxed(&stack);
     } catch (const c10::Error& error) {
       Fail(ErrorCode::kKernelFailed, "{} failed while running: {}", Print(node),

@@ -105,6 +105,12 @@ TEST_F(ProcessSetTest, NothingOfALotOfOutputIsLost) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3000);
 }
 
+// What left the group holds the pipes open; the output is complete all the same.
+TEST_F(ProcessSetTest, TheLastOutputIsReadThoughThePipeStaysOpen) {
+  Run({"exit 0", "setsid sleep 1 & printf tail"});
+  EXPECT_EQ(stdout_.Text(), "[rank 1] tail\n");
+}
+
 TEST_F(ProcessSetTest, StdinIsEmpty) {
   Run({"read line || echo end"});
   EXPECT_EQ(stdout_.Text(), "end\n");

@@ -482,8 +482,8 @@ TEST_F(AddedModel, GoesToHuggingFaceAndBack) {
   auto expected = nn::NamedState(*model), actual = nn::NamedState(*loaded);
   ASSERT_EQ(expected.size(), actual.size());
   for (size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_EQ(expected[i].first, actual[i].first);
-    EXPECT_TRUE(SameBits(expected[i].second, actual[i].second)) << expected[i].first;
+    EXPECT_EQ(expected[i].name, actual[i].name);
+    EXPECT_TRUE(SameBits(expected[i].tensor, actual[i].tensor)) << expected[i].name;
   }
   SaveHfFolder(*loaded, again.path().string(), at::kFloat);
   for (const char* name : {"config.json", "model.safetensors"}) {

@@ -62,7 +62,8 @@ class RegionGatherer {
     if (!Together()) return Part(state, bounds);
     world_->Sum({static_cast<double>(entry)});
     at::Tensor region = at::empty(bounds.sizes, state.tensor.options().device(at::kCPU));
-    Place(region, bounds, state.box.Intersect(bounds), Part(state, state.box.Intersect(bounds)));
+    TensorBox own = state.box.Intersect(bounds);
+    if (own.elements() > 0) Place(region, bounds, own, Part(state, own));
     for (int64_t rank = 1; rank < world_->size(); ++rank) {
       const nlohmann::json& boxes = boxes_[static_cast<size_t>(rank)];
       auto found = boxes.find(state.name);
@@ -108,7 +109,6 @@ class RegionGatherer {
 
   static void Place(const at::Tensor& region, const TensorBox& bounds, const TensorBox& part,
                     const at::Tensor& values) {
-    if (part.elements() == 0) return;
     at::Tensor target = region;
     for (size_t d = 0; d < part.sizes.size(); ++d) {
       target = target.narrow(static_cast<int64_t>(d), part.offset[d] - bounds.offset[d],
@@ -222,12 +222,7 @@ void SaveHfFolder(LanguageModel& model, const std::string& folder, at::ScalarTyp
     };
     sources.push_back(std::move(source));
   }
-  try {
-    WriteSafetensorsFolder(folder, sources, max_shard_bytes);
-  } catch (...) {
-    gatherer.Finish();
-    throw;
-  }
+  WriteSafetensorsFolder(folder, sources, max_shard_bytes);
   gatherer.Finish();
   nlohmann::json config = model.HfConfigJson();
   if (!original.empty()) {

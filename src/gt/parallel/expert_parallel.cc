@@ -75,7 +75,7 @@ class AllToAllExchange : public nn::ExpertExchange {
     at::Tensor wanted_lengths = from_ranks.t().reshape({-1});
     at::Tensor wanted_starts = starts.t().reshape({-1});
     // A row of the wanted order -> its segment -> its distance from the segment's first row.
-    at::Tensor segment = at::repeat_interleave_symint(wanted_lengths, rows);
+    at::Tensor segment = at::repeat_interleave_symint(wanted_lengths, std::optional(rows));
     at::Tensor position = at::arange(rows, segment.options());
     at::Tensor within = position - StartsOf(wanted_lengths).index_select(0, segment);
     arrived->to_experts = wanted_starts.index_select(0, segment) + within;

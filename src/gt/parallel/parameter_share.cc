@@ -55,25 +55,31 @@ class SharedParameter {
   at::Tensor Gather(const at::Tensor& stored) const {
     at::Tensor part = stored.to(share_.compute);
     if (share_.shard_group == nullptr) return part;
-    part = PadRows(part.movedim(share_.shard.dim, 0), step_ - own_).contiguous();
+    part = PadRows(ToFront(part), step_ - own_).contiguous();
     at::Tensor block = AllGather(part, share_.shard_group);
     if (int64_t all = step_ * share_.shard.parts; all != rows_) block = block.narrow(0, 0, rows_);
-    return block.movedim(0, share_.shard.dim).contiguous();
+    return FromFront(block).contiguous();
   }
 
   at::Tensor ReduceGradient(const at::Tensor& gradient, at::ScalarType stored) const {
     at::Tensor sum = gradient.to(at::kFloat);
     if (share_.shard_group != nullptr) {
       int64_t all = step_ * share_.shard.parts;
-      sum = PadRows(sum.movedim(share_.shard.dim, 0), all - rows_).contiguous();
+      sum = PadRows(ToFront(sum), all - rows_).contiguous();
       sum = ReduceScatter(sum, share_.shard_group);
       if (own_ != step_) sum = sum.narrow(0, 0, own_);
-      sum = sum.movedim(0, share_.shard.dim).contiguous();
+      sum = FromFront(sum).contiguous();
     }
     return AllReduceSum(sum, share_.replica_group).to(stored);
   }
 
  private:
+  at::Tensor ToFront(const at::Tensor& x) const {
+    return share_.shard.dim == 0 ? x : x.movedim(share_.shard.dim, 0);
+  }
+  at::Tensor FromFront(const at::Tensor& x) const {
+    return share_.shard.dim == 0 ? x : x.movedim(0, share_.shard.dim);
+  }
   static at::Tensor PadRows(const at::Tensor& x, int64_t missing) {
     if (missing == 0) return x;
     std::vector<int64_t> padding(2 * static_cast<size_t>(x.dim()), 0);

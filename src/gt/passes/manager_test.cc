@@ -108,7 +108,7 @@ TEST(PassManager, RunsTheDefaultPipelineAndReports) {
   PipelineReport report = manager.Run(*graph);
   EXPECT_TRUE(report.changed);
   EXPECT_EQ(graph->node_count(), 2);  // one relu, one mul
-  ASSERT_EQ(report.runs.size(), 4u);
+  ASSERT_EQ(report.runs.size(), 5u);
   EXPECT_EQ(report.runs[0].name, "dce");
   EXPECT_TRUE(report.runs[0].changed);
   EXPECT_EQ(report.runs[0].nodes_before, 5);

@@ -41,8 +41,8 @@ TEST(PassRegistry, NamesAreUniqueAndContractsComplete) {
 TEST(PassRegistry, ReadsListsOfPasses) {
   EXPECT_EQ(RoundTrip(""), "");
   EXPECT_EQ(RoundTrip("dce"), "dce");
-  EXPECT_EQ(RoundTrip(" dce , canonicalize,cse,dce"), "dce,canonicalize,cse,dce");
-  EXPECT_EQ(PrintPipeline(DefaultPipeline()), "dce,canonicalize,cse,dce");
+  EXPECT_EQ(RoundTrip(" dce , canonicalize,cse,dce"), "dce,canonicalize,cse,dce,reshard_after_forward");
+  EXPECT_EQ(PrintPipeline(DefaultPipeline()), "dce,canonicalize,cse,dce,reshard_after_forward");
 }
 
 TEST(PassRegistry, ReadsOptions) {

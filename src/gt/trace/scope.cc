@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "gt/base/error.h"
+#include "gt/ir/graph.h"
 
 namespace gt {
 namespace {
@@ -32,6 +33,11 @@ Name SourceName(const std::source_location& where) {
 }
 
 const Scope& CurrentScope() { return State().scope; }
+
+Scope ScopeOf(const Node& node) {
+  const Meta& meta = node.meta();
+  return {meta.module, meta.source, meta.phase, meta.ep_role, meta.exchange};
+}
 
 ScopeGuard::ScopeGuard(Scope scope) : before_(State().scope) {
   ThreadState& state = State();

@@ -15,6 +15,8 @@
 
 namespace gt {
 
+class Node;
+
 struct Scope {
   Name module;
   Name source;
@@ -27,6 +29,8 @@ struct Scope {
 Name SourceName(const std::source_location& where);
 
 const Scope& CurrentScope();
+// Where a node was recorded.
+Scope ScopeOf(const Node& node);
 
 // Replaces the current scope until it is destroyed.
 class ScopeGuard {

@@ -24,7 +24,7 @@ struct Progress {
   int64_t step = 0;     // steps that are done
   int64_t tokens = 0;   // seen so far, by all ranks
   int64_t batches = 0;  // taken from each rank's loader
-  nlohmann::json data;  // of this rank's loader
+  nlohmann::json data = {};  // of this rank's loader
 };
 
 // What a checkpoint says of the data: the loaders of all ranks that read different data, in the order

@@ -310,8 +310,10 @@ TEST_F(GenerateTest, WeightsBecomeFloat32OnTheCpu) {
   InitializeModel(*model, config, at::kCPU);
   AdamW optimizer(NamedTensors(), config.optimizer);
   World::Run(config, [&](World& world) {
+    Progress progress;
+    progress.step = 3;
     Checkpointer(config, *model, optimizer, at::kCPU, world, Mesh())
-        .SaveTo((folder_ / "half").string(), {.step = 3});
+        .SaveTo((folder_ / "half").string(), progress);
   });
   std::ofstream(folder_ / "config.toml") << ToToml(config);
   ModelPtr loaded =

@@ -1,26 +1,50 @@
 #include "gt/train/signals.h"
 
+#include <time.h>
+
 #include <atomic>
 #include <csignal>
+#include <cstdint>
+#include <mutex>
 
 namespace gt {
 namespace {
 
 std::atomic<int> received_signal = 0;
-static_assert(std::atomic<int>::is_always_lock_free, "set inside a signal handler");
+std::atomic<int64_t> received_at = 0;  // nanoseconds
+static_assert(std::atomic<int64_t>::is_always_lock_free, "set inside a signal handler");
 
 constexpr int kWatched[] = {SIGINT, SIGTERM};
+std::mutex watches_mutex;
+int watches = 0;  // one for each rank that is a thread of this process
 struct sigaction before[2];
 
+int64_t Now() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
 void Note(int signal) {
-  received_signal = signal;
-  // The next one is not caught.
-  std::signal(signal, SIG_DFL);
+  // Batch systems signal every process of a job, and launchers pass signals on: the same request
+  // comes twice.
+  constexpr int64_t kSameRequest = 1'000'000'000;
+  if (received_signal != 0 && Now() - received_at > kSameRequest) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+    return;
+  }
+  if (received_signal == 0) {
+    received_at = Now();
+    received_signal = signal;
+  }
 }
 
 }  // namespace
 
 SignalWatch::SignalWatch() {
+  std::lock_guard lock(watches_mutex);
+  if (watches++ > 0) return;
   received_signal = 0;
   struct sigaction action = {};
   action.sa_handler = Note;
@@ -30,6 +54,8 @@ SignalWatch::SignalWatch() {
 }
 
 SignalWatch::~SignalWatch() {
+  std::lock_guard lock(watches_mutex);
+  if (--watches > 0) return;
   for (int i = 0; i < 2; ++i) sigaction(kWatched[i], &before[i], nullptr);
 }
 

@@ -1,5 +1,5 @@
-// SIGINT and SIGTERM as a question that the training loop asks between steps. A second signal ends
-// the program at once.
+// SIGINT and SIGTERM as a question that the training loop asks between steps. A second one, more than a
+// second later, ends the program at once. Ranks that are threads have one each; all see the signal.
 #pragma once
 
 namespace gt {

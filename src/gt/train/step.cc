@@ -107,6 +107,8 @@ class CapturedStep : public TrainStep {
 
   static bool WaitsForDevice(const Node& node) {
     if (node.op().reads_data) return true;
+    // Collectives are counted and watched one by one.
+    if (node.op().collective != Collective::kNone) return true;
     // Blocks without a pair are skipped by looking at the mask.
     if (node.op().name.str().starts_with("gt::flex_attention")) return true;
     // Only this dtype has a grouped kernel; the others loop over groups, whose sizes they look up.

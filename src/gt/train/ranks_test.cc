@@ -1,0 +1,326 @@
+// Training on many ranks: against one rank on the same batches, eager against captured, threads against
+// processes, and from one layout to another.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "gt/base/error.h"
+#include "gt/train/trainer.h"
+
+namespace gt {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A layout of four ranks, and what runs on it.
+struct Layout {
+  std::string name;
+  std::string model, flavor;
+  int64_t replicate = 1, cp = 1, tp = 1, ep = 1;
+
+  int64_t readers() const { return 4 / (cp * tp); }
+};
+
+std::ostream& operator<<(std::ostream& out, const Layout& layout) { return out << layout.name; }
+
+const Layout kLayouts[] = {
+    {.name = "llama3_fsdp4", .model = "llama3", .flavor = "tiny"},
+    {.name = "llama3_tp2_fsdp2", .model = "llama3", .flavor = "tiny", .tp = 2},
+    {.name = "llama3_hsdp_2x2", .model = "llama3", .flavor = "tiny", .replicate = 2},
+    {.name = "llama3_cp2_fsdp2", .model = "llama3", .flavor = "tiny", .cp = 2},
+    {.name = "qwen3_tp2_fsdp2", .model = "qwen3", .flavor = "tiny", .tp = 2},
+    {.name = "deepseek_v3_ep4", .model = "deepseek_v3", .flavor = "tiny", .ep = 4},
+    {.name = "deepseek_v3_ep2_fsdp4", .model = "deepseek_v3", .flavor = "tiny", .ep = 2},
+    {.name = "deepseek_v3_ep4_tp2_fsdp2",
+     .model = "deepseek_v3",
+     .flavor = "tiny",
+     .tp = 2,
+     .ep = 4},
+    {.name = "qwen3_moe_ep4", .model = "qwen3", .flavor = "tiny_moe", .ep = 4},
+};
+
+constexpr int64_t kLength = 32;
+constexpr int64_t kRows = 8;  // of all ranks
+
+// Rows of tokens that mostly follow one another, as an .npy file: every rank's rows are known, so one
+// rank can be given the batches of many.
+void WriteRows(const fs::path& path, int64_t rows) {
+  std::string header = fmt::format(
+      "{{'descr': '<i4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, kLength + 1);
+  header.resize((header.size() + 10 + 1 + 63) / 64 * 64 - 10 - 1, ' ');
+  header += '\n';
+  std::ofstream file(path, std::ios::binary);
+  file << "\x93NUMPY" << '\1' << '\0';
+  auto size = static_cast<uint16_t>(header.size());
+  file.write(reinterpret_cast<const char*>(&size), sizeof size);
+  file << header;
+  std::mt19937 random(7);
+  for (int64_t row = 0; row < rows; ++row) {
+    int32_t token = static_cast<int32_t>(random() % 256);
+    for (int64_t i = 0; i <= kLength; ++i) {
+      file.write(reinterpret_cast<const char*>(&token), sizeof token);
+      token = random() % 5 == 0 ? static_cast<int32_t>(random() % 256) : (token * 7 + 3) % 256;
+    }
+  }
+}
+
+class RanksTest : public ::testing::TestWithParam<Layout> {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / fmt::format("gt_ranks_test_{}", getpid());
+    fs::create_directories(folder_);
+    setenv("GT_HOME", GT_SOURCE_DIR, 1);
+    WriteRows(folder_ / "rows.npy", 256);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  Config OneRank(const Layout& layout) const {
+    Config config;
+    config.device = DeviceChoice::kCpu;
+    config.threads = 1;
+    config.model.name = layout.model;
+    config.model.flavor = layout.flavor;
+    config.model.tokenizer_path = "bytes";
+    config.training.dataset_path = (folder_ / "rows.npy").string();
+    config.training.seq_len = kLength;
+    config.training.local_batch_size = kRows;
+    config.training.steps = 20;
+    config.training.deterministic = true;
+    config.checkpoint.last_save_in_hf = false;
+    config.dump_folder = (folder_ / "one").string();
+    config.comm.train_timeout_seconds = 60;
+    return config;
+  }
+
+  Config FourRanks(const Layout& layout, const std::string& name) const {
+    Config config = OneRank(layout);
+    config.ranks = 4;
+    config.training.local_batch_size = kRows / layout.readers();
+    config.parallelism.data_parallel_replicate_degree = layout.replicate;
+    config.parallelism.context_parallel_degree = layout.cp;
+    config.parallelism.tensor_parallel_degree = layout.tp;
+    config.parallelism.expert_parallel_degree = layout.ep;
+    config.dump_folder = (folder_ / name).string();
+    return config;
+  }
+
+  struct Outcome {
+    std::vector<double> losses, norms;
+    uint64_t hash = 0;
+    friend bool operator==(const Outcome&, const Outcome&) = default;
+  };
+  static Outcome Of(const std::string& metrics, uint64_t hash) {
+    Outcome outcome;
+    outcome.hash = hash;
+    std::ifstream file(metrics);
+    for (std::string line; std::getline(file, line);) {
+      nlohmann::json step = nlohmann::json::parse(line);
+      outcome.losses.push_back(step["loss"]);
+      outcome.norms.push_back(step["grad_norm"]);
+    }
+    return outcome;
+  }
+  static Outcome Run(const Config& config) {
+    TrainSummary summary = Train(config);
+    return Of(summary.metrics_path, summary.state_hash);
+  }
+
+  // The real program, one process for each rank.
+  Outcome RunProcesses(const Config& config) const {
+    Config job = config;
+    job.ranks = 0;
+    fs::path file = folder_ / "job.toml", log = folder_ / "job.log";
+    std::ofstream(file) << ToToml(job);
+    std::string command = fmt::format("{} launch -n {} -- train --config {} > {} 2>&1", GT_BINARY,
+                                      config.ranks, file.string(), log.string());
+    EXPECT_EQ(std::system(command.c_str()), 0);
+    std::ifstream text(log);
+    std::string all{std::istreambuf_iterator<char>(text), std::istreambuf_iterator<char>()};
+    size_t place = all.find("state hash ");
+    EXPECT_NE(place, std::string::npos) << all;
+    uint64_t hash = place == std::string::npos ? 0 : std::stoull(all.substr(place + 11), nullptr, 16);
+    return Of(job.dump_folder + "/metrics.jsonl", hash);
+  }
+
+  static std::string MessageOf(const Config& config, ErrorCode code) {
+    try {
+      Train(config);
+    } catch (const Error& error) {
+      EXPECT_EQ(CodeName(error.code()), CodeName(code)) << error.what();
+      return error.what();
+    }
+    ADD_FAILURE() << "no error";
+    return "";
+  }
+
+  fs::path folder_;
+};
+
+TEST_P(RanksTest, FourRanksLearnWhatOneDoes) {
+  Outcome one = Run(OneRank(GetParam()));
+  Config config = FourRanks(GetParam(), "captured");
+  Outcome captured = Run(config);
+  ASSERT_EQ(captured.losses.size(), one.losses.size());
+  for (size_t i = 0; i < one.losses.size(); ++i) {
+    EXPECT_NEAR(captured.losses[i], one.losses[i], 1e-5 * one.losses[i]) << "step " << i + 1;
+    EXPECT_NEAR(captured.norms[i], one.norms[i], 1e-4 * one.norms[i]) << "step " << i + 1;
+  }
+  EXPECT_LT(captured.losses.back(), captured.losses.front());
+  config.compile.mode = CompileMode::kEager;
+  config.dump_folder += "_eager";
+  EXPECT_EQ(Run(config), captured) << "eager against captured";
+}
+
+TEST_P(RanksTest, ThreadsProcessesAndAnotherRunAgree) {
+  Config config = FourRanks(GetParam(), "first");
+  config.training.steps = 6;
+  Outcome first = Run(config);
+  config.dump_folder = (folder_ / "second").string();
+  EXPECT_EQ(Run(config), first) << "another run";
+  config.dump_folder = (folder_ / "processes").string();
+  EXPECT_EQ(RunProcesses(config), first) << "processes against threads";
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, RanksTest, ::testing::ValuesIn(kLayouts),
+                         [](const auto& info) { return info.param.name; });
+
+using RanksJobTest = RanksTest;
+
+// Five experts' worth of rows, a norm of 32 channels over four ranks, a vocabulary that does not
+// divide: shards of different sizes.
+TEST_F(RanksJobTest, UnevenShardsLearnTheSame) {
+  Config one = OneRank(kLayouts[0]);
+  one.model.vocab_size = 259;
+  one.training.steps = 6;
+  Config three = FourRanks(kLayouts[0], "three");
+  three.model.vocab_size = 259;
+  three.training.steps = 6;
+  three.ranks = 3;
+  three.training.local_batch_size = 2;
+  one.training.local_batch_size = 6;
+  Outcome expected = Run(one), actual = Run(three);
+  for (size_t i = 0; i < expected.losses.size(); ++i) {
+    EXPECT_NEAR(actual.losses[i], expected.losses[i], 1e-5 * expected.losses[i]);
+  }
+}
+
+TEST_F(RanksJobTest, KeptAndRepeatedGathersGiveTheSameBits) {
+  for (CompileMode mode : {CompileMode::kEager, CompileMode::kAotFxTrace}) {
+    Config config = FourRanks(kLayouts[6], "kept");
+    config.compile.mode = mode;
+    config.training.steps = 4;
+    config.parallelism.fsdp_reshard_after_forward = ReshardAfterForward::kNever;
+    Outcome kept = Run(config);
+    config.parallelism.fsdp_reshard_after_forward = ReshardAfterForward::kAlways;
+    EXPECT_EQ(Run(config), kept);
+  }
+}
+
+TEST_F(RanksJobTest, HalfPrecisionAndAccumulationAgree) {
+  Config config = FourRanks(kLayouts[7], "half");
+  config.training.mixed_precision_param = TrainingDtype::kBfloat16;
+  config.training.local_batch_size = 2;
+  config.training.global_batch_size = 8;
+  config.training.steps = 4;
+  config.training.z_loss_coeff = 1e-4;
+  Outcome captured = Run(config);
+  config.compile.mode = CompileMode::kEager;
+  EXPECT_EQ(Run(config), captured);
+}
+
+// Saved under one layout, continued under another: the same weights bit for bit, and the losses that
+// the first layout would have seen.
+TEST_F(RanksJobTest, CheckpointsMoveBetweenLayouts) {
+  Config saving = FourRanks(kLayouts[0], "saved");
+  saving.training.steps = 4;
+  saving.lr_scheduler.decay_type = DecayType::kNone;
+  saving.checkpoint.enable = true;
+  uint64_t hash = Train(saving).state_hash;
+  Config straight = saving;
+  straight.checkpoint.enable = false;
+  straight.training.steps = 8;
+  straight.dump_folder = (folder_ / "straight").string();
+  Outcome expected = Run(straight);
+
+  Config two_by_two = FourRanks(kLayouts[1], "two_by_two"), one = OneRank(kLayouts[0]);
+  for (Config* config : {&two_by_two, &one}) {
+    config->lr_scheduler.decay_type = DecayType::kNone;
+    config->checkpoint.enable = true;
+    config->checkpoint.folder = (folder_ / "saved" / "checkpoint").string();
+    config->checkpoint.load_step = 4;
+    config->checkpoint.keep_latest_k = 0;
+    config->training.steps = 4;
+    EXPECT_EQ(Train(*config).state_hash, hash) << "weights of the checkpoint";
+    config->training.steps = 8;
+    Outcome continued = Run(*config);
+    ASSERT_EQ(continued.losses.size(), 4u);
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_NEAR(continued.losses[i], expected.losses[4 + i], 1e-5 * expected.losses[4 + i]);
+    }
+  }
+}
+
+TEST_F(RanksJobTest, ResumedOnTheSameRanksItEndsWithTheSameBits) {
+  for (const Layout& layout : {kLayouts[2], kLayouts[7]}) {
+    Config straight = FourRanks(layout, "straight");
+    straight.training.steps = 6;
+    Outcome expected = Run(straight);
+    Config halves = straight;
+    halves.dump_folder = (folder_ / ("halves_" + layout.name)).string();
+    halves.checkpoint.enable = true;
+    halves.checkpoint.interval = 3;
+    halves.debug.fault = "throw:1:5";
+    MessageOf(halves, ErrorCode::kInternal);
+    halves.debug.fault = "";
+    EXPECT_EQ(Run(halves), expected);
+  }
+}
+
+TEST_F(RanksJobTest, WeightsGoToHuggingFaceAndBackShardByShard) {
+  Config config = FourRanks(kLayouts[7], "export");
+  config.training.steps = 2;
+  config.checkpoint.last_save_in_hf = true;
+  uint64_t hash = Train(config).state_hash;
+  for (int64_t ranks : {1, 4}) {
+    Config reading = ranks == 1 ? OneRank(kLayouts[5]) : FourRanks(kLayouts[6], "import");
+    reading.model.hf_path = (folder_ / "export" / "hf").string();
+    reading.training.steps = 1;
+    reading.optimizer.lr = 0;
+    reading.optimizer.weight_decay = 0;
+    EXPECT_EQ(Train(reading).state_hash, hash) << ranks << " ranks";
+  }
+}
+
+TEST_F(RanksJobTest, WhatCannotBeSharedOutIsSaidAtOnce) {
+  Config config = FourRanks(kLayouts[1], "bad");
+  config.parallelism.tensor_parallel_degree = 4;
+  EXPECT_NE(MessageOf(config, ErrorCode::kNotDivisible).find("2 key/value heads"),
+            std::string::npos);
+  config = FourRanks(kLayouts[0], "bad");
+  config.parallelism.expert_parallel_degree = 2;
+  EXPECT_NE(MessageOf(config, ErrorCode::kUnsupportedParallelism).find("no experts"),
+            std::string::npos);
+  config = FourRanks(kLayouts[3], "bad");
+  config.training.seq_len = 30;
+  config.training.dataset_path = "";
+  EXPECT_NE(MessageOf(config, ErrorCode::kNotDivisible).find("--training.seq_len 30"),
+            std::string::npos);
+  config = FourRanks(kLayouts[3], "bad");
+  config.model.attn = AttentionBackend::kFlex;
+  MessageOf(config, ErrorCode::kUnsupportedParallelism);
+  config = FourRanks(kLayouts[0], "bad");
+  config.training.global_batch_size = 6;
+  MessageOf(config, ErrorCode::kConflictingOptions);
+  config.training.global_batch_size = 0;
+  config.debug.fault = "stumble:1";
+  MessageOf(config, ErrorCode::kBadOptionValue);
+}
+
+}  // namespace
+}  // namespace gt
