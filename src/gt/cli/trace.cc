@@ -100,8 +100,8 @@ void PrintCollectives(const Graph& graph, const World& world) {
     row.bytes += std::max(bytes, results);
   }
   if (rows.empty()) return;
-  fmt::print("  collectives of a step\n    {:<24} {:<14} {:>6} {:>8} {:>9} {:>12}\n", "kind", "group",
-             "ranks", "forward", "backward", "bytes");
+  fmt::print("  collectives of a step\n    {:<24} {:<14} {:>6} {:>8} {:>9} {:>12}\n", "kind",
+             "group", "ranks", "forward", "backward", "bytes");
   for (const Row& row : rows) {
     fmt::print("    {:<24} {:<14} {:>6} {:>8} {:>9} {:>12}\n", row.kind, row.group,
                world.Find(row.group)->size(), row.forward, row.backward, FormatBytes(row.bytes));

@@ -12,15 +12,16 @@
 
 extern "C" void gt_make_nccl_backend(const gt::StorePtr& store, const gt::Group& group,
                                      std::chrono::milliseconds timeout, gt::BackendPtr* made) {
-  auto options = c10d::ProcessGroupNCCL::Options::create(group.priority == gt::GroupPriority::kHigh);
+  auto options =
+      c10d::ProcessGroupNCCL::Options::create(group.priority == gt::GroupPriority::kHigh);
   options->timeout = timeout;
   options->group_name = group.name;
   options->group_desc = group.description;
   for (int64_t rank : group.ranks) {
     options->global_ranks_in_group.push_back(static_cast<uint64_t>(rank));
   }
-  *made = c10::make_intrusive<c10d::ProcessGroupNCCL>(
-      store, static_cast<int>(group.index), static_cast<int>(group.size()), options);
+  *made = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, static_cast<int>(group.index),
+                                                      static_cast<int>(group.size()), options);
 }
 
 #endif

@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <functional>
 
 #include "gt/base/error.h"
 #include "gt/dist/collectives.h"
@@ -19,7 +21,11 @@ namespace {
 class AgreementTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() / fmt::format("gt_agreement_{}", getpid());
+    // The process that ends in a death test is started anew, and leaves its files here as well.
+    std::filesystem::path own =
+        std::filesystem::temp_directory_path() / fmt::format("gt_agreement_test_{}", getpid());
+    setenv("GT_AGREEMENT_TEST_FOLDER", own.c_str(), /*replace=*/0);
+    folder_ = getenv("GT_AGREEMENT_TEST_FOLDER");
     config_.ranks = 3;
     config_.device = DeviceChoice::kCpu;
     config_.comm.train_timeout_seconds = 3;

@@ -15,8 +15,7 @@ std::shared_ptr<void> MakeGlooDevice(const std::string& address) {
 }
 
 BackendPtr MakeGlooBackend(const StorePtr& store, const Group& group,
-                           std::chrono::milliseconds timeout,
-                           const std::shared_ptr<void>& device) {
+                           std::chrono::milliseconds timeout, const std::shared_ptr<void>& device) {
   auto options = ProcessGroupGloo::Options::create(timeout);
   options->devices.push_back(std::static_pointer_cast<::gloo::transport::Device>(device));
   options->threads = 1;  // one queue: collectives of a group run in the order they were issued

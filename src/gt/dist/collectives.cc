@@ -25,8 +25,8 @@ at::Tensor Wait(const at::Tensor& started) {
 
 at::Tensor AllReduce(const at::Tensor& x, const char* kind, const Group* group) {
   if (group == nullptr) return x;
-  static auto op = Find<at::Tensor(const at::Tensor&, std::string, std::string)>(
-      "_c10d_functional::all_reduce");
+  static auto op =
+      Find<at::Tensor(const at::Tensor&, std::string, std::string)>("_c10d_functional::all_reduce");
   return Wait(op.call(x, kind, group->name));
 }
 
@@ -141,9 +141,8 @@ at::Tensor AllGather(const at::Tensor& x, const Group* group) {
 
 at::Tensor ReduceScatter(const at::Tensor& x, const Group* group) {
   if (group == nullptr) return x;
-  static auto op =
-      Find<at::Tensor(const at::Tensor&, std::string, int64_t, std::string)>(
-          "_c10d_functional::reduce_scatter_tensor");
+  static auto op = Find<at::Tensor(const at::Tensor&, std::string, int64_t, std::string)>(
+      "_c10d_functional::reduce_scatter_tensor");
   return Wait(op.call(x, "sum", group->size(), group->name));
 }
 
@@ -158,8 +157,9 @@ at::Tensor AllReduceMax(const at::Tensor& x, const Group* group) {
 at::Tensor AllToAll(const at::Tensor& x, const std::vector<c10::SymInt>& output_splits,
                     const std::vector<c10::SymInt>& input_splits, const Group* group) {
   if (group == nullptr) return x;
-  static auto op = Find<at::Tensor(const at::Tensor&, at::SymIntArrayRef, at::SymIntArrayRef,
-                                   std::string)>("_c10d_functional::all_to_all_single");
+  static auto op =
+      Find<at::Tensor(const at::Tensor&, at::SymIntArrayRef, at::SymIntArrayRef, std::string)>(
+          "_c10d_functional::all_to_all_single");
   return Wait(op.call(x.contiguous(), output_splits, input_splits, group->name));
 }
 

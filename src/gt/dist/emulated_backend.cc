@@ -114,7 +114,8 @@ struct Driver {
 };
 
 void RequireSuccess(int status, const char* what) {
-  if (status != 0) Fail(ErrorCode::kCollectiveFailed, "{} of the CUDA driver failed: {}", what, status);
+  if (status != 0)
+    Fail(ErrorCode::kCollectiveFailed, "{} of the CUDA driver failed: {}", what, status);
 }
 
 // A stream of its own. For each collective it writes "begun n" to host memory and waits for "done n",
@@ -128,9 +129,9 @@ class DeviceQueue {
                     .getStreamFromGlobalPool(device, high_priority)) {
     constexpr unsigned kPortableAndMapped = 3;
     void* memory = nullptr;
-    RequireSuccess(Driver::Get().host_alloc(&memory, 2 * kLine * sizeof(uint32_t),
-                                            kPortableAndMapped),
-                   "cuMemHostAlloc");
+    RequireSuccess(
+        Driver::Get().host_alloc(&memory, 2 * kLine * sizeof(uint32_t), kPortableAndMapped),
+        "cuMemHostAlloc");
     // Kept to the end of the process: the device may still look at it.
     numbers_ = static_cast<uint32_t*>(memory);
     numbers_[0] = numbers_[kLine] = 0;
@@ -255,8 +256,7 @@ class EmulatedBackend : public c10d::Backend {
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions&) override {
     return Start(Collective::kAllReduce, BytesOf(tensors), tensors, [] {});
   }
-  WorkPtr allreduce_coalesced(Tensors& tensors,
-                              const c10d::AllreduceCoalescedOptions&) override {
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions&) override {
     return Start(Collective::kAllReduce, BytesOf(tensors), tensors, [] {});
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
@@ -290,11 +290,11 @@ class EmulatedBackend : public c10d::Backend {
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions&) override {
     auto bytes = static_cast<int64_t>(std::max(output.nbytes(), input.nbytes()));
-    return Start(Collective::kAllToAll, bytes, {output, input},
-                 [output, input, output_splits, input_splits, ranks = group_.size(),
-                  index = group_.index] {
-                   ImitateExchange(output, input, output_splits, input_splits, ranks, index);
-                 });
+    return Start(
+        Collective::kAllToAll, bytes, {output, input},
+        [output, input, output_splits, input_splits, ranks = group_.size(), index = group_.index] {
+          ImitateExchange(output, input, output_splits, input_splits, ranks, index);
+        });
   }
   WorkPtr barrier(const c10d::BarrierOptions&) override {
     return Start(Collective::kAllReduce, 0, {}, [] {});

@@ -50,8 +50,7 @@ void FlightRecord::Poll() {
 
 CollectiveRecord FlightRecord::Last() const {
   std::lock_guard lock(mutex_);
-  return last_ == 0 ? CollectiveRecord{}
-                    : records_[static_cast<size_t>(last_) % records_.size()];
+  return last_ == 0 ? CollectiveRecord{} : records_[static_cast<size_t>(last_) % records_.size()];
 }
 
 std::optional<CollectiveRecord> FlightRecord::Find(int64_t number) const {
@@ -90,10 +89,11 @@ void FlightRecord::Write(const std::string& path) const {
     return std::chrono::duration<double>(now - then).count();
   };
   for (const CollectiveRecord& record : records) {
-    nlohmann::json line = {{"number", record.number},     {"kind", record.kind.str()},
-                           {"group", record.group.str()}, {"module", record.module.str()},
-                           {"bytes", record.bytes},       {"begun_seconds_ago", ago(record.begun)},
-                           {"done", record.done.has_value()}};
+    nlohmann::json line = {
+        {"number", record.number},        {"kind", record.kind.str()},
+        {"group", record.group.str()},    {"module", record.module.str()},
+        {"bytes", record.bytes},          {"begun_seconds_ago", ago(record.begun)},
+        {"done", record.done.has_value()}};
     if (record.done) line["done_seconds_ago"] = ago(*record.done);
     file << line.dump() << '\n';
   }

@@ -12,13 +12,13 @@ namespace {
 int64_t ShardDegree(const Config::Parallelism& degrees, int64_t world_size) {
   int64_t others = degrees.data_parallel_replicate_degree * degrees.context_parallel_degree *
                    degrees.tensor_parallel_degree * degrees.pipeline_parallel_degree;
-  std::string law = fmt::format(
-      "dp_replicate {} x dp_shard {} x cp {} x tp {} x pp {}",
-      degrees.data_parallel_replicate_degree,
-      degrees.data_parallel_shard_degree < 0 ? "?"
-                                             : std::to_string(degrees.data_parallel_shard_degree),
-      degrees.context_parallel_degree, degrees.tensor_parallel_degree,
-      degrees.pipeline_parallel_degree);
+  std::string law = fmt::format("dp_replicate {} x dp_shard {} x cp {} x tp {} x pp {}",
+                                degrees.data_parallel_replicate_degree,
+                                degrees.data_parallel_shard_degree < 0
+                                    ? "?"
+                                    : std::to_string(degrees.data_parallel_shard_degree),
+                                degrees.context_parallel_degree, degrees.tensor_parallel_degree,
+                                degrees.pipeline_parallel_degree);
   if (degrees.data_parallel_shard_degree < 0) {
     if (world_size % others != 0) {
       Fail(ErrorCode::kBadMesh,

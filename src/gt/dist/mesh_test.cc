@@ -42,8 +42,7 @@ std::string MessageOf(const Config::Parallelism& degrees, int64_t world) {
 
 TEST(MeshTest, ExpertGroupsAreNeighboursAndTheirShardsAreFarApart) {
   auto degrees = Degrees(1, 8, 1, 1, 2);
-  EXPECT_EQ(Groups(degrees, 8, MeshAxis::kFsdp),
-            (std::vector<Ranks>{{0, 1, 2, 3, 4, 5, 6, 7}}));
+  EXPECT_EQ(Groups(degrees, 8, MeshAxis::kFsdp), (std::vector<Ranks>{{0, 1, 2, 3, 4, 5, 6, 7}}));
   EXPECT_EQ(Groups(degrees, 8, MeshAxis::kEp),
             (std::vector<Ranks>{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
   EXPECT_EQ(Groups(degrees, 8, MeshAxis::kEfsdp), (std::vector<Ranks>{{0, 2, 4, 6}, {1, 3, 5, 7}}));
@@ -51,7 +50,8 @@ TEST(MeshTest, ExpertGroupsAreNeighboursAndTheirShardsAreFarApart) {
 
 TEST(MeshTest, ExpertGroupsSpanTensorParallelOnes) {
   auto degrees = Degrees(1, 4, 1, 2, 4);
-  EXPECT_EQ(Groups(degrees, 8, MeshAxis::kTp), (std::vector<Ranks>{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
+  EXPECT_EQ(Groups(degrees, 8, MeshAxis::kTp),
+            (std::vector<Ranks>{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
   EXPECT_EQ(Groups(degrees, 8, MeshAxis::kEp), (std::vector<Ranks>{{0, 1, 2, 3}, {4, 5, 6, 7}}));
   EXPECT_EQ(Groups(degrees, 8, MeshAxis::kEfsdp),
             (std::vector<Ranks>{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));

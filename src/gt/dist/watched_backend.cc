@@ -109,9 +109,8 @@ WatchedBackend::WorkPtr WatchedBackend::_allgather_base(at::Tensor& output, at::
 
 WatchedBackend::WorkPtr WatchedBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  return Watched("all_gather", outputs, [&] {
-    return inner_->allgather_into_tensor_coalesced(outputs, inputs, options);
-  });
+  return Watched("all_gather", outputs,
+                 [&] { return inner_->allgather_into_tensor_coalesced(outputs, inputs, options); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::_reduce_scatter_base(
@@ -122,9 +121,8 @@ WatchedBackend::WorkPtr WatchedBackend::_reduce_scatter_base(
 
 WatchedBackend::WorkPtr WatchedBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
-  return Watched("reduce_scatter", inputs, [&] {
-    return inner_->reduce_scatter_tensor_coalesced(outputs, inputs, options);
-  });
+  return Watched("reduce_scatter", inputs,
+                 [&] { return inner_->reduce_scatter_tensor_coalesced(outputs, inputs, options); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::alltoall_base(at::Tensor& output, at::Tensor& input,

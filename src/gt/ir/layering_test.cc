@@ -48,8 +48,8 @@ TEST(LayeringTest, RecognizesIncludes) {
 
 TEST(LayeringTest, CoreIncludesNothingFromAbove) {
   int files = 0;
-  for (const char* folder :
-       {"base", "ir", "ops", "passes", "sim", "config", "storage", "tokenizer", "data", "report", "launch"}) {
+  for (const char* folder : {"base", "ir", "ops", "passes", "sim", "config", "storage", "tokenizer",
+                             "data", "report", "launch"}) {
     const auto root = std::filesystem::path(GT_SOURCE_DIR) / "src" / "gt" / folder;
     if (!std::filesystem::exists(root)) continue;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {

@@ -118,13 +118,13 @@ void Decoder::BeforeUpdate(const SumOverRanks& sum) {
 std::vector<TensorSplit> Decoder::TensorSplits() const {
   using Weight = TensorSplit::Weight;
   using Sequence = TensorSplit::Sequence;
-  std::vector<TensorSplit> splits = {{.module = "tok_embeddings",
-                                      .weight = Weight::kRows,
-                                      .units = config_.vocab,
-                                      .unit = "tokens of the vocabulary",
-                                      .output = Sequence::kSummedAndShared},
-                                     {"output", Weight::kRows, config_.vocab,
-                                      "tokens of the vocabulary"}};
+  std::vector<TensorSplit> splits = {
+      {.module = "tok_embeddings",
+       .weight = Weight::kRows,
+       .units = config_.vocab,
+       .unit = "tokens of the vocabulary",
+       .output = Sequence::kSummedAndShared},
+      {"output", Weight::kRows, config_.vocab, "tokens of the vocabulary"}};
   AddTensorSplits(splits);
   if (int64_t width = FeedForwardWidth(); width > 0) {
     const char* unit = "channels of the feed-forward part";

@@ -111,8 +111,8 @@ class RegionGatherer {
                     const at::Tensor& values) {
     at::Tensor target = region;
     for (size_t d = 0; d < part.sizes.size(); ++d) {
-      target = target.narrow(static_cast<int64_t>(d), part.offset[d] - bounds.offset[d],
-                             part.sizes[d]);
+      target =
+          target.narrow(static_cast<int64_t>(d), part.offset[d] - bounds.offset[d], part.sizes[d]);
     }
     target.copy_(values);
   }

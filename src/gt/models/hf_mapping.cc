@@ -54,7 +54,8 @@ HfMapping::HfMapping(const HfTensor& entry, const std::vector<int64_t>& whole)
       if (count > 1 && (step < stride || step >= stride * whole[d])) break;
       std::vector<int64_t> further;
       for (int64_t at : coordinates) {
-        for (int64_t i = 0; i < count; ++i) further.push_back(at + i * (count > 1 ? step / stride : 0));
+        for (int64_t i = 0; i < count; ++i)
+          further.push_back(at + i * (count > 1 ? step / stride : 0));
       }
       coordinates = std::move(further);
     }

@@ -86,11 +86,10 @@ at::Tensor LastQueries(const at::Tensor& query, const at::Tensor& key, const at:
   int64_t heads = Heads(query), width = std::max(Width(query), Width(value));
   at::Tensor k = ForEveryHead(key, heads), v = ForEveryHead(value, heads);
   if (query.is_cuda()) {
-    at::Tensor bias =
-        mask.expand_symint({query.sym_size(0), query.sym_size(1), queries, keys});
-    return std::get<0>(at::_scaled_dot_product_efficient_attention(
-        query, k, v, bias, /*compute_log_sumexp=*/true, /*dropout_p=*/0.0, /*is_causal=*/false,
-        scale));
+    at::Tensor bias = mask.expand_symint({query.sym_size(0), query.sym_size(1), queries, keys});
+    return std::get<0>(
+        at::_scaled_dot_product_efficient_attention(query, k, v, bias, /*compute_log_sumexp=*/true,
+                                                    /*dropout_p=*/0.0, /*is_causal=*/false, scale));
   }
   at::Tensor out = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
       PadWidth(query, width), PadWidth(k, width), PadWidth(v, width), /*dropout_p=*/0.0,

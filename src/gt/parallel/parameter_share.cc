@@ -122,10 +122,14 @@ nn::Preparation Prepare(const ParameterShare& share, const std::vector<int64_t>&
     return [compute](const at::Tensor& stored) { return stored.to(compute); };
   }
   auto shared = std::make_shared<SharedParameter>(share, whole);
-  return [shared](const at::Tensor& stored) {
+  bool gathers = share.shard_group != nullptr;  // otherwise the block may be the stored tensor itself
+  return [shared, gathers](const at::Tensor& stored) {
     at::Tensor block = PrepareFunction::apply(stored, shared.get());
-    if (Recorder::Active() == nullptr) {
-      ReshardUnit::Gathered(block, [shared, stored] { return shared->Gather(stored.detach()); });
+    if (gathers && Recorder::Active() == nullptr) {
+      ReshardUnit::Gathered(block, [shared, stored, scope = CurrentScope()] {
+        ScopeGuard guard(scope);
+        return shared->Gather(stored.detach());
+      });
     }
     return block;
   };

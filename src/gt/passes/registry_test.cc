@@ -41,7 +41,7 @@ TEST(PassRegistry, NamesAreUniqueAndContractsComplete) {
 TEST(PassRegistry, ReadsListsOfPasses) {
   EXPECT_EQ(RoundTrip(""), "");
   EXPECT_EQ(RoundTrip("dce"), "dce");
-  EXPECT_EQ(RoundTrip(" dce , canonicalize,cse,dce"), "dce,canonicalize,cse,dce,reshard_after_forward");
+  EXPECT_EQ(RoundTrip(" dce , canonicalize,cse,dce"), "dce,canonicalize,cse,dce");
   EXPECT_EQ(PrintPipeline(DefaultPipeline()), "dce,canonicalize,cse,dce,reshard_after_forward");
 }
 

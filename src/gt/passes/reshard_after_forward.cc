@@ -56,9 +56,11 @@ const PassInfo& ReshardParameters::info() const {
       .name = "reshard_after_forward",
       .summary = "Gathers parameters again for the backward instead of keeping them.",
       .description =
-          "A value made of one parameter alone and holding a gathered copy of it is made again, from "
+          "A value made of one parameter alone and holding a gathered copy of it is made again, "
+          "from "
           "the stored part, in front of the first backward node that uses it. Its copy of the "
-          "forward is then free after its last use there. Gathers for the loss are kept: its backward "
+          "forward is then free after its last use there. Gathers for the loss are kept: its "
+          "backward "
           "begins where its forward ends.",
       .reads = "roles of inputs, phases, collective facts.",
       .writes = "copies of the nodes that prepare a parameter, in phase backward.",

@@ -20,8 +20,8 @@ at::Tensor OwnStretches(const at::Tensor& x, int64_t parts, int64_t index) {
 Batch ToDevice(const TokenBatch& batch, at::Device device, const Mesh& mesh) {
   int64_t parts = mesh.size(MeshAxis::kCp);
   auto tensor = [&](const std::vector<int64_t>& numbers) {
-    at::Tensor rows = at::from_blob(const_cast<int64_t*>(numbers.data()),
-                                    {batch.rows, batch.length}, at::kLong);
+    at::Tensor rows =
+        at::from_blob(const_cast<int64_t*>(numbers.data()), {batch.rows, batch.length}, at::kLong);
     if (parts > 1) rows = OwnStretches(rows, parts, mesh.coordinate(MeshAxis::kCp));
     return rows.to(device, /*non_blocking=*/false, /*copy=*/true);
   };

@@ -144,19 +144,20 @@ at::Tensor LossOf(LanguageModel& model, const ModelInputs& inputs, const at::Ten
   scope.phase = Phase::kLoss;
   scope.source = SourceName(std::source_location::current());
   ScopeGuard guard(scope);
-  if (config.chunks == 1) return ChunkLoss(hidden, weight, labels, valid_tokens, config.z_loss, spread);
+  if (config.chunks == 1)
+    return ChunkLoss(hidden, weight, labels, valid_tokens, config.z_loss, spread);
   if (at::GradMode::is_enabled() && hidden.requires_grad()) {
     return ChunkedLoss::apply(hidden, weight, labels, valid_tokens, config.chunks, config.z_loss,
                               &spread);
   }
   at::Tensor total;
-  ForEachChunk(hidden.sym_size(1), config.chunks,
-               [&](const c10::SymInt& start, const c10::SymInt& count) {
-                 at::Tensor part =
-                     ChunkLoss(hidden.narrow_symint(1, start, count), weight,
-                               labels.narrow_symint(1, start, count), valid_tokens, config.z_loss, spread);
-                 total = total.defined() ? total + part : part;
-               });
+  ForEachChunk(
+      hidden.sym_size(1), config.chunks, [&](const c10::SymInt& start, const c10::SymInt& count) {
+        at::Tensor part =
+            ChunkLoss(hidden.narrow_symint(1, start, count), weight,
+                      labels.narrow_symint(1, start, count), valid_tokens, config.z_loss, spread);
+        total = total.defined() ? total + part : part;
+      });
   return total;
 }
 

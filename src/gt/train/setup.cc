@@ -3,10 +3,10 @@
 #include <filesystem>
 
 #include "gt/base/error.h"
+#include "gt/base/resources.h"
 #include "gt/base/text.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/parallel/parallelize.h"
-#include "gt/base/resources.h"
 #include "gt/train/step.h"
 
 namespace gt {

@@ -219,7 +219,8 @@ Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device dev
     manager_options.reproducer_folder = config.dump_folder;
     if (config.compile.debug_graph_passes)
       manager_options.dump_folder = config.dump_folder + "/passes";
-    made.passes = PassManager(DefaultPipeline(PipelineFor(config)), manager_options).Run(*captured.graph);
+    made.passes =
+        PassManager(DefaultPipeline(PipelineFor(config)), manager_options).Run(*captured.graph);
   }
   made.nodes = captured.graph->node_count();
   if (report != nullptr) *report = std::move(made);

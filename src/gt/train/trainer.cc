@@ -266,10 +266,9 @@ class Run {
     if (world_.size() > 1) {
       bool same_tokens = mesh_.coordinate(MeshAxis::kTp) > 0;
       bool replica = mesh_.coordinate(MeshAxis::kDpReplicate) > 0;
-      std::vector<double> sums =
-          world_.Sum({same_tokens ? 0.0 : loss, replica ? 0.0 : norm * norm,
-                      static_cast<double>(world_.first() ? signal : 0),
-                      static_cast<double>(signal > 0 ? 1 : 0)});
+      std::vector<double> sums = world_.Sum({same_tokens ? 0.0 : loss, replica ? 0.0 : norm * norm,
+                                             static_cast<double>(world_.first() ? signal : 0),
+                                             static_cast<double>(signal > 0 ? 1 : 0)});
       loss = sums[0];
       norm = std::sqrt(sums[1]);
       if (sums[3] > 0) signal = sums[2] > 0 ? static_cast<int>(sums[2]) : SIGTERM;
@@ -365,8 +364,8 @@ class Run {
     metrics.tokens_per_second = tokens / metrics.seconds;
     if (double peak = PeakFlops(device_); peak > 0) {
       auto flops = static_cast<double>(model_->FlopsPerToken(config_.training.seq_len));
-      metrics.mfu = 100.0 * flops * metrics.tokens_per_second /
-                    (peak * static_cast<double>(world_.size()));
+      metrics.mfu =
+          100.0 * flops * metrics.tokens_per_second / (peak * static_cast<double>(world_.size()));
     }
     metrics.memory_bytes = MemoryOf(device_).current;
     auto done = static_cast<double>(metrics.step - first_step_);
@@ -404,7 +403,9 @@ class Run {
 
   void SaveCheckpoint() {
     double seconds = checkpoints_->Save(progress_);
-    log::Info("checkpoint of step {}: {:.2f} s of the loop", progress_.step, seconds);
+    if (world_.first()) {
+      log::Info("checkpoint of step {}: {:.2f} s of the loop", progress_.step, seconds);
+    }
   }
 
   // The state before the step and the batch that broke it, as a checkpoint: continuing from it runs
@@ -444,9 +445,8 @@ class Run {
       Say("stopped by signal {} after step {}; the same command with --checkpoint.enable continues",
           summary.signal, progress_.step);
     } else if (worked) {
-      double tokens =
-          static_cast<double>(SequencesPerStep() * config_.training.seq_len *
-                              (progress_.step - first_step_));
+      double tokens = static_cast<double>(SequencesPerStep() * config_.training.seq_len *
+                                          (progress_.step - first_step_));
       Say("done: {} steps in {}, loss {:.4f} -> {:.4f}, {} tok/s, peak memory {}",
           progress_.step - first_step_, DurationText(seconds), summary.first_loss,
           summary.last_loss, FormatCount(tokens / seconds), FormatBytes(MemoryOf(device_).peak));

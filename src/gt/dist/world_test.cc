@@ -1,0 +1,130 @@
+// Groups and the backends that stand for ranks that are not there.
+#include "gt/dist/world.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+
+#include "gt/dist/collectives.h"
+#include "gt/train/setup.h"
+#include "gt/train/step.h"
+
+namespace gt {
+namespace {
+
+Config Pretended(CommBackend backend, int64_t ranks) {
+  Config config;
+  config.device = DeviceChoice::kCpu;
+  config.comm.backend = backend;
+  config.ranks = ranks;
+  return config;
+}
+
+Group Everybody(const std::string& name, const World& world) {
+  Group group;
+  group.name = name;
+  group.index = world.rank();
+  for (int64_t rank = 0; rank < world.size(); ++rank) group.ranks.push_back(rank);
+  return group;
+}
+
+double Milliseconds(const std::function<void()>& body) {
+  auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+TEST(WorldTest, TwoGroupsOverTheSameRanksAreTwoQueues) {
+  setenv("GT_HOME", GT_SOURCE_DIR, 1);
+  Config config = Pretended(CommBackend::kEmulated, 32);
+  config.comm.emulated_time_scale = 200;  // long against everything that is not waiting
+  World::Run(config, [](World& world) {
+    const Group& first = world.MakeGroup(Everybody("first", world));
+    const Group& second = world.MakeGroup(Everybody("second", world));
+    EXPECT_NE(&first, &second);
+    at::Tensor x = at::ones({64});
+    auto start = [&x](const Group& group) {
+      std::vector<at::Tensor> tensors = {x};
+      return c10d::resolve_process_group(group.name)->allreduce(tensors);
+    };
+    double one = Milliseconds([&] { start(first)->wait(); });
+    double same = Milliseconds([&] {
+      auto a = start(first), b = start(first);
+      a->wait();
+      b->wait();
+    });
+    double apart = Milliseconds([&] {
+      auto a = start(first), b = start(second);
+      a->wait();
+      b->wait();
+    });
+    EXPECT_GT(one, 2.0) << "the collective takes no time: there is nothing to compare";
+    EXPECT_GT(same, 1.9 * one);
+    EXPECT_LT(apart, 1.5 * one);
+  });
+}
+
+// Sizes and values of what imitated peers send.
+TEST(WorldTest, EmulatedPeersSendWhatThisRankHas) {
+  setenv("GT_HOME", GT_SOURCE_DIR, 1);
+  Config config = Pretended(CommBackend::kEmulated, 4);
+  config.comm.emulated_time_scale = 0;
+  config.comm.pretended_rank = 1;
+  World::Run(config, [](World& world) {
+    const Group& all = world.MakeGroup(Everybody("all", world));
+    at::Tensor x = at::arange(8, at::kFloat).view({4, 2});
+    EXPECT_TRUE(at::equal(AllGather(x, &all), x.repeat({4, 1})));
+    EXPECT_TRUE(at::equal(ReduceScatter(x, &all), x.narrow(0, 1, 1)));
+    EXPECT_TRUE(at::equal(AllReduceSum(x, &all), x));
+    at::Tensor counts = at::arange(8, at::kLong);
+    EXPECT_TRUE(at::equal(AllToAll(counts, {2, 2, 2, 2}, {2, 2, 2, 2}, &all),
+                          at::tensor({2, 3, 2, 3, 2, 3, 2, 3}, at::kLong)));
+    EXPECT_EQ(AllToAll(x, {3, 0, 2, 1}, {1, 1, 1, 1}, &all).size(0), 6);
+    EXPECT_EQ(AllToAll(x, {0, 0, 0, 0}, {1, 1, 1, 1}, &all).size(0), 0);
+  });
+}
+
+// Parameters travel in the type of the computation, gradients in float32.
+TEST(WorldTest, CastsComeBeforeGathersAndSumsAreInFloat32) {
+  setenv("GT_HOME", GT_SOURCE_DIR, 1);
+  Config config = Pretended(CommBackend::kFake, 64);
+  config.model.name = "deepseek_v3";
+  config.model.flavor = "tiny";
+  config.training.seq_len = 32;
+  config.training.local_batch_size = 1;
+  config.training.mixed_precision_param = TrainingDtype::kBfloat16;
+  config.parallelism.expert_parallel_degree = 8;
+  config.parallelism.data_parallel_replicate_degree = 2;
+  config.parallelism.fsdp_reshard_after_forward = ReshardAfterForward::kNever;
+  World::Run(config, [&](World& world) {
+    Mesh mesh(config.parallelism, world.size(), world.rank());
+    ModelPtr model = BuildConfiguredModel(config, world, mesh);
+    Captured captured = CaptureStep(*model, config, at::kCPU, false, nullptr, mesh);
+    int gathers = 0, scatters = 0, reduces = 0;
+    for (const Node* node : captured.graph->nodes()) {
+      Collective kind = node->op().collective;
+      if (kind == Collective::kAllGather) {
+        ++gathers;
+        EXPECT_EQ(node->operand(0)->type().dtype, DType::kBFloat16);
+        EXPECT_NE(node->meta().phase, Phase::kBackward);
+      }
+      bool sums = kind == Collective::kReduceScatter || kind == Collective::kAllReduce;
+      if (sums) {
+        ++(kind == Collective::kAllReduce ? reduces : scatters);
+        EXPECT_EQ(node->operand(0)->type().dtype, DType::kFloat32);
+        EXPECT_EQ(node->meta().phase, Phase::kBackward);
+        EXPECT_FALSE(node->meta().module.empty());
+      }
+    }
+    auto parameters = static_cast<int>(model->parameters().size());
+    EXPECT_EQ(gathers, parameters);
+    EXPECT_EQ(scatters, parameters);
+    EXPECT_EQ(reduces, parameters) << "over the replicas";
+  });
+}
+
+}  // namespace
+}  // namespace gt
