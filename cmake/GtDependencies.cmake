@@ -53,9 +53,12 @@ if(GT_TORCH_DIR)
   add_library(GraphTrainer::libtorch INTERFACE IMPORTED GLOBAL)
   target_include_directories(GraphTrainer::libtorch SYSTEM INTERFACE
     ${GT_TORCH_DIR}/include ${GT_TORCH_DIR}/include/torch/csrc/api/include)
-  # The wheel ships ProcessGroupGloo.hpp without gloo's own headers; third_party/gloo_declarations stands in for them.
-  target_include_directories(GraphTrainer::libtorch SYSTEM INTERFACE
-    $<BUILD_INTERFACE:${CMAKE_CURRENT_LIST_DIR}/../third_party/gloo_declarations>)
+  # The wheel ships ProcessGroupGloo.hpp without gloo's own headers; declarations of ours stand in for them. Only gt's own
+  # sources need them, so they are not installed.
+  set(gloo_declarations ${CMAKE_CURRENT_LIST_DIR}/../third_party/gloo_declarations)
+  if(EXISTS ${gloo_declarations})
+    target_include_directories(GraphTrainer::libtorch SYSTEM INTERFACE ${gloo_declarations})
+  endif()
   target_compile_definitions(GraphTrainer::libtorch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
   target_link_options(GraphTrainer::libtorch INTERFACE
     LINKER:-rpath,${GT_TORCH_DIR}/lib LINKER:--allow-shlib-undefined LINKER:--no-as-needed)

@@ -67,8 +67,9 @@ TEST(Cli, MistakesAreAnsweredWithTheNearestName) {
 }
 
 TEST(Cli, HelpIsAnsweredEverywhere) {
-  for (const char* command : {"--help", "train --help", "generate --help", "info --help",
-                              "trace --help", "opt --help", "docs --help"}) {
+  for (const char* command :
+       {"--help", "train --help", "generate --help", "info --help", "trace --help", "opt --help",
+        "docs --help", "launch --help", "memory --help"}) {
     Outcome outcome = RunGt(command);
     EXPECT_EQ(outcome.status, 0) << command;
     EXPECT_GT(outcome.output.size(), 200u) << command;

@@ -13,6 +13,7 @@ using Arguments = std::span<const std::string>;
 int RunTrain(Arguments args);
 int RunLaunch(Arguments args);
 int RunTrace(Arguments args);
+int RunMemory(Arguments args);
 int RunGenerate(Arguments args);
 int RunInfo(Arguments args);
 int RunDocs(Arguments args);

@@ -31,6 +31,8 @@ constexpr Command kCommands[] = {
     {"info", "print what a model weighs: parameters, arithmetic, memory under a parallelism",
      gt::cli::RunInfo},
     {"trace", "capture a model's train step as a graph, without its weights", gt::cli::RunTrace},
+    {"memory", "print what a train step needs of the device's memory, without allocating it",
+     gt::cli::RunMemory},
     {"opt", "run passes on a graph in text form",
      [](Arguments args) {
        return gt::RunOpt({args.begin(), args.end()});

@@ -12,18 +12,13 @@
 #include "gt/dist/world.h"
 #include "gt/exec/device.h"
 #include "gt/ir/text.h"
+#include "gt/sim/memory_curve.h"
 #include "gt/train/metrics.h"
 #include "gt/train/setup.h"
 #include "gt/train/step.h"
 
 namespace gt::cli {
 namespace {
-
-int64_t BytesOf(const TensorType& type, const ShapeEnv& shapes) {
-  int64_t bytes = ItemSize(type.dtype);
-  for (const Dim& size : type.sizes) bytes *= shapes.Hint(size);
-  return bytes;
-}
 
 void PrintTable(const Graph& graph, const CaptureReport& report) {
   std::array<int64_t, 3> phases = {};
@@ -79,6 +74,7 @@ void PrintCollectives(const Graph& graph, const World& world) {
     int64_t forward = 0, backward = 0, bytes = 0;
   };
   std::vector<Row> rows;
+  std::vector<int64_t> hints = HintsOf(graph.shapes());
   std::map<std::pair<std::string, std::string>, size_t> places;
   for (const Node* node : graph.nodes()) {
     const Operator& op = node->op();
@@ -91,11 +87,11 @@ void PrintCollectives(const Graph& graph, const World& world) {
     ++(node->meta().phase == Phase::kBackward ? row.backward : row.forward);
     int64_t bytes = 0;
     for (int32_t i = 0; i < node->operand_count(); ++i) {
-      bytes += BytesOf(node->operand(i)->type(), graph.shapes());
+      bytes += StorageBytes(node->operand(i)->type(), hints);
     }
     int64_t results = 0;
     for (int32_t i = 0; i < node->result_count(); ++i) {
-      results += BytesOf(node->result(i)->type(), graph.shapes());
+      results += StorageBytes(node->result(i)->type(), hints);
     }
     row.bytes += std::max(bytes, results);
   }

@@ -124,6 +124,13 @@ std::string ReadWholeFile(const std::string& path) {
 }
 
 void CheckTogether(const Config& config, Problems& problems) {
+  const Config::Compile& compile = config.compile;
+  if (!compile.full_recompute_save_ops.empty() && compile.memory_policy != MemoryPolicy::kFull) {
+    problems.Add(ErrorCode::kConflictingOptions,
+                 "compile.full_recompute_save_ops belongs to compile.memory_policy full, but the "
+                 "policy is {}",
+                 EnumName(compile.memory_policy));
+  }
   const Config::Training& training = config.training;
   // Kernels index tokens with 32 bits. The ranges of the factors keep the product far from
   // overflow.

@@ -25,6 +25,7 @@ enum class TrainingDtype { kFloat32, kBfloat16 };
 enum class DecayType { kLinear, kCosine, kSqrt, kNone };
 enum class CompileMode { kEager, kAotFxTrace };
 enum class ExecutorKind { kFast, kReference };
+enum class MemoryPolicy { kNone, kDefault, kEager, kFull };
 enum class ReshardAfterForward { kDefault, kAlways, kNever };
 enum class CommBackend { kAuto, kGloo, kNccl, kFake, kEmulated };
 
@@ -56,6 +57,9 @@ inline constexpr std::array<std::string_view, 2> kEnumNames<CompileMode> = {"eag
 template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<ExecutorKind> = {"fast", "reference"};
 
+template <>
+inline constexpr std::array<std::string_view, 4> kEnumNames<MemoryPolicy> = {"none", "default",
+                                                                             "eager", "full"};
 template <>
 inline constexpr std::array<std::string_view, 3> kEnumNames<ReshardAfterForward> = {
     "default", "always", "never"};

@@ -3,6 +3,7 @@
 #include "gt/passes/canonicalize.h"
 #include "gt/passes/common_subexpression_elimination.h"
 #include "gt/passes/dead_code_elimination.h"
+#include "gt/passes/rematerialize.h"
 #include "gt/passes/reshard_after_forward.h"
 
 namespace gt {
@@ -15,6 +16,11 @@ PassList DefaultPipeline(const PipelineOptions& options) {
     passes.push_back(std::make_unique<CommonSubexpressionElimination>());
   }
   passes.push_back(std::make_unique<DeadCodeElimination>());
+  if (options.memory.policy != MemoryPolicy::kNone) {
+    passes.push_back(std::make_unique<ApplyMemoryPolicy>(options.memory));
+    passes.push_back(std::make_unique<Rematerialize>());
+  }
+  // Behind rematerialization: what is computed again then uses parameters that are gathered again.
   if (options.reshard_after_forward) passes.push_back(std::make_unique<ReshardParameters>());
   return passes;
 }

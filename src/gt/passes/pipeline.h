@@ -1,19 +1,21 @@
 // The passes that a train step goes through, in order.
 #pragma once
 
+#include "gt/passes/memory_policy.h"
 #include "gt/passes/pass.h"
 
 namespace gt {
 
 struct PipelineOptions {
   bool share_subexpressions = true;
+  MemoryPolicyOptions memory = {.policy = MemoryPolicy::kNone};
   bool reshard_after_forward = true;
 };
 
 // [x] marks passes that run only when asked for; those not listed in the code do not exist yet:
-//   dead code, canonicalize, shared subexpressions, dead code, reshard after forward,
-//   memory-policy tags, CPU offload, rematerialization, [chunk], [isolate EP process group, dead
-//   code], [FSDP all-gathers to their own group], bucket and reorder FSDP collectives, [EP overlap
+//   dead code, canonicalize, shared subexpressions, dead code, [memory-policy tags], CPU offload,
+//   [rematerialization], reshard after forward, [chunk], [isolate EP process group, dead code],
+//   [FSDP all-gathers to their own group], bucket and reorder FSDP collectives, [EP overlap
 //   schedule, concretize], [FSDP into dense regions], [async TP], compile, CUDA graphs.
 // Cleaning comes first, so that every later pass sees one form of everything and pays for no dead
 // node. Chunking comes before bucketing, while collectives are still one per parameter, and

@@ -8,6 +8,8 @@
 #include "gt/passes/canonicalize.h"
 #include "gt/passes/common_subexpression_elimination.h"
 #include "gt/passes/dead_code_elimination.h"
+#include "gt/passes/memory_policy.h"
+#include "gt/passes/rematerialize.h"
 #include "gt/passes/reshard_after_forward.h"
 
 namespace gt {
@@ -22,6 +24,8 @@ constexpr std::array kPasses = {
     PassEntry{"dce", Make<DeadCodeElimination>},
     PassEntry{"canonicalize", Make<Canonicalize>},
     PassEntry{"cse", Make<CommonSubexpressionElimination>},
+    PassEntry{"memory_policy", Make<ApplyMemoryPolicy>},
+    PassEntry{"rematerialize", Make<Rematerialize>},
     PassEntry{"reshard_after_forward", Make<ReshardParameters>},
 };
 

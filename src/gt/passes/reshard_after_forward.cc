@@ -1,5 +1,6 @@
 #include "gt/passes/reshard_after_forward.h"
 
+#include <memory>
 #include <unordered_map>
 
 namespace gt {
@@ -86,6 +87,11 @@ class ReshardParameters::Repeater {
     spec.args.assign(original->args().begin(), original->args().end());
     spec.meta = original->meta();
     spec.meta.phase = Phase::kBackward;
+    if (spec.meta.chunk != nullptr && !spec.meta.chunk->backward) {
+      ChunkMeta chunk = *spec.meta.chunk;
+      chunk.backward = true;
+      spec.meta.chunk = std::make_shared<const ChunkMeta>(std::move(chunk));
+    }
     Graph::Typed typed;
     for (int32_t i = 0; i < original->result_count(); ++i) {
       typed.results.push_back(original->result(i)->type());

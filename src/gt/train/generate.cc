@@ -10,12 +10,12 @@
 #include <utility>
 
 #include "gt/base/error.h"
+#include "gt/base/resources.h"
 #include "gt/data/permutation.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/storage/checkpoint_store.h"
 #include "gt/tokenizer/utf8.h"
 #include "gt/train/checkpoint.h"
-#include "gt/base/resources.h"
 
 namespace gt {
 namespace {

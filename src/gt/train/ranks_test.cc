@@ -256,6 +256,25 @@ TEST_F(RanksJobTest, KeptAndRepeatedGathersGiveTheSameBits) {
   }
 }
 
+// Recomputing instead of keeping changes no bit, on one rank and on many.
+TEST_F(RanksJobTest, EveryMemoryPolicyGivesTheSameBits) {
+  for (const Layout& layout : {kLayouts[1], kLayouts[4], kLayouts[6], kLayouts[8]}) {
+    for (bool many : {false, true}) {
+      Config config = many ? FourRanks(layout, "policy") : OneRank(layout);
+      config.training.steps = 3;
+      Outcome kept = Run(config);
+      for (MemoryPolicy policy :
+           {MemoryPolicy::kDefault, MemoryPolicy::kEager, MemoryPolicy::kFull}) {
+        SCOPED_TRACE(fmt::format("{}, {}, {}", layout.name, many, EnumName(policy)));
+        config.compile.memory_policy = policy;
+        EXPECT_EQ(Run(config), kept);
+      }
+      config.compile.full_recompute_save_ops = {"layers.*.attention.**::aten::mm"};
+      EXPECT_EQ(Run(config), kept);
+    }
+  }
+}
+
 TEST_F(RanksJobTest, HalfPrecisionAndAccumulationAgree) {
   Config config = FourRanks(kLayouts[7], "half");
   config.training.mixed_precision_param = TrainingDtype::kBfloat16;

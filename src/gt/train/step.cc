@@ -161,6 +161,7 @@ class CapturedStep : public TrainStep {
 
 PipelineOptions PipelineFor(const Config& config) {
   PipelineOptions options;
+  options.memory = {config.compile.memory_policy, config.compile.full_recompute_save_ops};
   options.reshard_after_forward =
       config.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
   return options;

@@ -1,0 +1,83 @@
+// gt memory: what the train step of a configured model needs of the device's memory, without
+// allocating any of it.
+#include <fmt/format.h>
+
+#include "gt/cli/commands.h"
+#include "gt/config/command_line.h"
+#include "gt/dist/world.h"
+#include "gt/sim/memory_curve.h"
+#include "gt/sim/memory_report.h"
+#include "gt/storage/file_writer.h"
+#include "gt/train/metrics.h"
+#include "gt/train/setup.h"
+#include "gt/train/step.h"
+
+namespace gt::cli {
+namespace {
+
+struct Wanted {
+  std::string json, svg;  // files to write; empty: none
+  int64_t top = 20;
+};
+
+// AdamW keeps two numbers for each element, in the parameters' own dtype.
+int64_t OptimizerBytesPerElement(const Config& config) {
+  return 2 * static_cast<int64_t>(c10::elementSize(ToTorch(config.training.dtype)));
+}
+
+bool AccumulatesGradients(const Config& config, const Mesh& mesh) {
+  return config.training.global_batch_size >
+         config.training.local_batch_size * mesh.size(MeshAxis::kBatch);
+}
+
+void WriteText(const std::string& path, const std::string& text) {
+  FileWriter writer(path);
+  writer.Write(text);
+  writer.Finish();
+  fmt::print("written to {}\n", path);
+}
+
+void Measure(const Config& config, World& world, const Wanted& wanted) {
+  // A step for a GPU can be measured on a machine without one.
+  c10::Device device =
+      config.device == DeviceChoice::kCuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
+  Mesh mesh(config.parallelism, world.size(), world.rank());
+  ModelPtr model = BuildConfiguredModel(config, world, mesh);
+  CaptureReport report;
+  Captured captured = CaptureStep(*model, config, device, /*symbolic_batch=*/false, &report, mesh);
+  MemoryCurve curve = MeasureMemory(
+      *captured.graph, {.optimizer_bytes_per_element = OptimizerBytesPerElement(config),
+                        .accumulates_gradients = AccumulatesGradients(config, mesh)});
+  std::string title = fmt::format("{}: {} parameters, {} x {} tokens", ModelTitle(config),
+                                  FormatCount(static_cast<double>(nn::ParameterCount(*model))),
+                                  config.training.local_batch_size, config.training.seq_len);
+  if (world.size() > 1) {
+    title += fmt::format(", rank {} of {}: {}", world.rank(), world.size(), mesh.Describe());
+  }
+  fmt::print("{}\n{}", title, MemoryTable(*captured.graph, curve, static_cast<size_t>(wanted.top)));
+  if (!wanted.json.empty()) WriteText(wanted.json, MemoryJson(*captured.graph, curve));
+  if (!wanted.svg.empty()) WriteText(wanted.svg, MemorySvg(*captured.graph, curve, title));
+}
+
+}  // namespace
+
+int RunMemory(Arguments args) {
+  Config config;
+  Wanted wanted;
+  CommandLine line("gt memory",
+                   "shows the memory that the train step of a model needs, without allocating it");
+  line.Flag("json", &wanted.json, "write curve, categories and tensors to this file, as JSON")
+      .Flag("svg", &wanted.svg, "draw the curve into this file")
+      .Flag("top", &wanted.top, AtLeast(0), "rows of the table of tensors alive at the peak")
+      .WithConfig(&config);
+  if (!line.Parse(args)) {
+    fmt::print("{}", line.Help());
+    return 0;
+  }
+  // Nothing runs, so one process stands for all ranks.
+  config.comm.backend = CommBackend::kFake;
+  World::Run(config, [&](World& world) { Measure(config, world, wanted); });
+  return 0;
+}
+
+}  // namespace gt::cli

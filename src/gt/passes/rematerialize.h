@@ -1,0 +1,21 @@
+// Computes forward values again in the backward, where the memory policy says so, instead of
+// keeping them.
+#pragma once
+
+#include "gt/passes/pass.h"
+
+namespace gt {
+
+class Rematerialize : public Pass {
+ public:
+  Rematerialize() = default;
+  const PassInfo& info() const override;
+  bool Run(Graph& graph) override;
+
+ private:
+  Counter regions_{this, "regions", "runs of backward nodes that needed copies"};
+  Counter copies_{this, "copies", "nodes computed again in the backward"};
+  Counter erased_{this, "erased", "originals that nothing uses any more"};
+};
+
+}  // namespace gt

@@ -1,0 +1,388 @@
+#include "gt/sim/memory_curve.h"
+
+#include <algorithm>
+#include <limits>
+#include <unordered_map>
+
+#include "gt/base/error.h"
+#include "gt/ir/text.h"
+#include "gt/passes/aliasing.h"
+
+namespace gt {
+namespace {
+
+int64_t CheckedMultiply(int64_t a, int64_t b) {
+  int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) {
+    Fail(ErrorCode::kSizeOverflow, "{} * {} bytes do not fit into 64 bits", a, b);
+  }
+  return product;
+}
+
+int64_t CheckedAdd(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) {
+    Fail(ErrorCode::kSizeOverflow, "{} + {} bytes do not fit into 64 bits", a, b);
+  }
+  return sum;
+}
+
+int64_t RoundedUp(int64_t bytes, int64_t unit) {
+  int64_t rest = bytes % unit;
+  return rest == 0 ? bytes : CheckedAdd(bytes, unit - rest);
+}
+
+// A negative size or stride can only come from hints that do not belong together.
+int64_t SizeAt(const Dim& dim, SymbolValues hints) {
+  return std::max<int64_t>(0, dim.Evaluate(hints));
+}
+
+int64_t ElementsOf(const TensorType& type, SymbolValues hints) {
+  int64_t elements = 1;
+  for (const Dim& size : type.sizes) elements = CheckedMultiply(elements, SizeAt(size, hints));
+  return elements;
+}
+
+bool IsRowMajor(const TensorType& type, SymbolValues hints) {
+  int64_t expected = 1;
+  for (size_t i = type.sizes.size(); i-- > 0;) {
+    int64_t size = SizeAt(type.sizes[i], hints);
+    if (size != 1 && type.strides[i].Evaluate(hints) != expected) return false;
+    expected = CheckedMultiply(expected, std::max<int64_t>(size, 1));
+  }
+  return true;
+}
+
+// Whether an operator that looks into its argument where it can really does so here.
+bool SharesMemory(const Value& value, const Value& viewed, SymbolValues hints) {
+  const TensorType& from = viewed.type();
+  const TensorType& to = value.type();
+  if (AliasingOf(value.producer()->op()) == Aliasing::kAlways) return true;
+  if (from.dtype != to.dtype || from.device != to.device) return false;
+  return from == to || IsRowMajor(from, hints);
+}
+
+// A storage and what its category depends on.
+struct Track {
+  StorageLife life;
+  DeviceKind device = DeviceKind::kCpu;
+  int32_t flight = -1;         // the collective that writes it
+  uint8_t output_roles = 0;    // a bit for each OutputRole
+  bool of_parameters = false;  // a parameter, or made of parameters alone
+  bool gathered = false;
+  bool before_backward = false;
+  bool used_in_backward = false;
+  bool communicated = false;
+
+  bool HasRole(OutputRole role) const { return (output_roles >> static_cast<int>(role) & 1) != 0; }
+};
+
+// A collective between its call and its wait.
+struct Flight {
+  std::vector<int32_t> storages;  // what it reads and writes
+  int32_t last_wait = -1;
+};
+
+MemoryCategory CategoryOf(InputRole role) {
+  switch (role) {
+    case InputRole::kParameter:
+      return MemoryCategory::kParameter;
+    case InputRole::kBuffer:
+      return MemoryCategory::kBuffer;
+    case InputRole::kInput:
+      return MemoryCategory::kInput;
+    case InputRole::kConstant:
+      return MemoryCategory::kConstant;
+  }
+  return MemoryCategory::kInput;
+}
+
+MemoryCategory CategoryOf(const Track& track) {
+  if (track.HasRole(OutputRole::kBufferUpdate)) return MemoryCategory::kBuffer;
+  if (track.HasRole(OutputRole::kGradient)) return MemoryCategory::kGradient;
+  if (track.of_parameters) {
+    return track.gathered ? MemoryCategory::kGathered : MemoryCategory::kCast;
+  }
+  if ((track.before_backward && track.used_in_backward) || track.HasRole(OutputRole::kSaved)) {
+    return MemoryCategory::kSaved;
+  }
+  if (track.communicated) return MemoryCategory::kCommunication;
+  return track.output_roles != 0 ? MemoryCategory::kOutput : MemoryCategory::kTemporary;
+}
+
+// One walk through the graph: storages are found as nodes allocate them, and their lives grow with
+// every use.
+class StorageWalk {
+ public:
+  StorageWalk(const Graph& graph, const MemoryOptions& options)
+      : graph_(graph), options_(options), hints_(HintsOf(graph.shapes())) {
+    auto values = static_cast<size_t>(graph.node_count()) + graph.inputs().size();
+    storage_of_.reserve(values);
+    tracks_.reserve(values);
+    for (const auto& input : graph.inputs()) AddInput(*input);
+    for (const Node* node : graph.nodes()) {
+      Visit(*node);
+      ++position_;
+    }
+    for (const auto& output : graph.outputs()) KeepOutput(*output);
+    EndFlights();
+    for (Track& track : tracks_) {
+      if (track.life.first >= 0) track.life.category = CategoryOf(track);
+    }
+  }
+
+  const std::vector<Track>& tracks() const { return tracks_; }
+  int32_t node_count() const { return position_; }
+  SymbolValues hints() const { return hints_; }
+
+ private:
+  int32_t StorageOf(const Value* value) const { return storage_of_.at(value); }
+  Track& TrackOf(const Value* value) { return tracks_[static_cast<size_t>(StorageOf(value))]; }
+
+  Track& Allocate(const Value& value, int32_t first) {
+    storage_of_.emplace(&value, static_cast<int32_t>(tracks_.size()));
+    Track& track = tracks_.emplace_back();
+    track.device = value.type().device.kind;
+    track.life = {&value, BytesOf(value), first, first};
+    return track;
+  }
+
+  int64_t BytesOf(const Value& value) const {
+    try {
+      int64_t bytes = StorageBytes(value.type(), hints_);
+      bool rounded = value.type().device.kind == DeviceKind::kCuda && options_.cuda_rounding > 1;
+      return rounded ? RoundedUp(bytes, options_.cuda_rounding) : bytes;
+    } catch (const Error& error) {
+      Fail(error.code(), "the size of %{}, a {}: {}", value.name(),
+           Print(value.type(), graph_.shapes()), error.message());
+    }
+  }
+
+  void AddInput(const Input& input) {
+    Track& track = Allocate(input.value, -1);
+    track.life.last = static_cast<int32_t>(graph_.node_count());
+    track.life.category = CategoryOf(input.role);
+    track.of_parameters = input.role == InputRole::kParameter;
+  }
+
+  void Visit(const Node& node) {
+    bool backward = node.meta().phase == Phase::kBackward;
+    bool communicates =
+        node.op().collective != Collective::kNone && node.op().collective != Collective::kWait;
+    bool of_parameters = node.operand_count() > 0 && !node.op().random;
+    bool gathered = node.op().collective == Collective::kAllGather;
+    for (int32_t i = 0; i < node.operand_count(); ++i) {
+      Track& operand = TrackOf(node.operand(i));
+      operand.life.last = std::max(operand.life.last, position_);
+      operand.used_in_backward |= backward;
+      operand.communicated |= communicates;
+      of_parameters &= operand.of_parameters;
+      gathered |= operand.gathered;
+    }
+    if (node.op().collective == Collective::kWait) Land(TrackOf(node.operand(0)));
+    for (int32_t i = 0; i < node.result_count(); ++i) {
+      const Value& result = *node.result(i);
+      if (LooksIntoOperand(result)) continue;
+      Track& track = Allocate(result, position_);
+      track.of_parameters = of_parameters;
+      track.gathered = gathered;
+      track.before_backward = !backward;
+      track.communicated = communicates;
+    }
+    if (communicates) TakeOff(node);
+  }
+
+  // Gives a view its base's storage.
+  bool LooksIntoOperand(const Value& result) {
+    const Value* viewed = ViewedValue(result);
+    if (viewed == nullptr || !SharesMemory(result, *viewed, hints_)) return false;
+    storage_of_.emplace(&result, StorageOf(viewed));
+    return true;
+  }
+
+  void TakeOff(const Node& node) {
+    auto number = static_cast<int32_t>(flights_.size());
+    Flight& flight = flights_.emplace_back();
+    for (int32_t i = 0; i < node.operand_count(); ++i) {
+      flight.storages.push_back(StorageOf(node.operand(i)));
+    }
+    for (int32_t i = 0; i < node.result_count(); ++i) {
+      flight.storages.push_back(StorageOf(node.result(i)));
+      TrackOf(node.result(i)).flight = number;
+    }
+  }
+
+  void Land(const Track& track) {
+    if (track.flight >= 0) flights_[static_cast<size_t>(track.flight)].last_wait = position_;
+  }
+
+  void KeepOutput(const Output& output) {
+    Track& track = TrackOf(output.value());
+    track.life.last = position_;
+    track.output_roles |= static_cast<uint8_t>(1U << static_cast<int>(output.role));
+  }
+
+  // A collective that the graph does not wait for is waited for by whoever takes the outputs.
+  void EndFlights() {
+    for (const Flight& flight : flights_) {
+      int32_t end = flight.last_wait >= 0 ? flight.last_wait : position_;
+      for (int32_t storage : flight.storages) {
+        int32_t& last = tracks_[static_cast<size_t>(storage)].life.last;
+        last = std::max(last, end);
+      }
+    }
+  }
+
+  const Graph& graph_;
+  const MemoryOptions& options_;
+  std::vector<int64_t> hints_;
+  std::unordered_map<const Value*, int32_t> storage_of_;
+  std::vector<Track> tracks_;
+  std::vector<Flight> flights_;
+  int32_t position_ = 0;  // of the node being visited; their count at the end
+};
+
+DeviceKind MeasuredDevice(const std::vector<Track>& tracks) {
+  bool cuda = std::any_of(tracks.begin(), tracks.end(),
+                          [](const Track& track) { return track.device == DeviceKind::kCuda; });
+  return cuda ? DeviceKind::kCuda : DeviceKind::kCpu;
+}
+
+// Bytes alive during and after each node, without what is alive all the time.
+class Sweep {
+ public:
+  explicit Sweep(int32_t node_count)
+      : allocated_(static_cast<size_t>(node_count)), freed_(static_cast<size_t>(node_count)) {}
+
+  void Add(const StorageLife& life) {
+    auto first = static_cast<size_t>(life.first), last = static_cast<size_t>(life.last);
+    allocated_[first] = CheckedAdd(allocated_[first], life.bytes);
+    // What was allocated together can be freed apart, but never more than was allocated in all.
+    if (last < freed_.size()) freed_[last] = CheckedAdd(freed_[last], life.bytes);
+  }
+
+  void Finish(int64_t always, std::vector<int64_t>& during, std::vector<int64_t>& after) const {
+    int64_t alive = always;
+    during.reserve(allocated_.size());
+    after.reserve(allocated_.size());
+    for (size_t i = 0; i < allocated_.size(); ++i) {
+      alive = CheckedAdd(alive, allocated_[i]);
+      during.push_back(alive);
+      alive -= freed_[i];
+      after.push_back(alive);
+    }
+  }
+
+ private:
+  std::vector<int64_t> allocated_, freed_;
+};
+
+int64_t Sum(const CategoryBytes& categories) {
+  int64_t sum = 0;
+  for (int64_t bytes : categories) sum = CheckedAdd(sum, bytes);
+  return sum;
+}
+
+void AddTo(CategoryBytes& categories, MemoryCategory category, int64_t bytes) {
+  int64_t& sum = categories[static_cast<size_t>(category)];
+  sum = CheckedAdd(sum, bytes);
+}
+
+// What is alive from the beginning of the step to its end.
+CategoryBytes ConstantBytes(const MemoryCurve& curve, const MemoryOptions& options,
+                            SymbolValues hints) {
+  CategoryBytes constant = {};
+  for (const StorageLife& life : curve.storages) {
+    if (life.first < 0) AddTo(constant, life.category, life.bytes);
+    if (life.category == MemoryCategory::kParameter) {
+      int64_t elements = ElementsOf(life.value->type(), hints);
+      AddTo(constant, MemoryCategory::kOptimizer,
+            CheckedMultiply(elements, options.optimizer_bytes_per_element));
+    }
+    if (life.category == MemoryCategory::kGradient && options.accumulates_gradients) {
+      AddTo(constant, MemoryCategory::kGradient, life.bytes);
+    }
+  }
+  return constant;
+}
+
+int64_t PeakElsewhere(const std::vector<Track>& tracks, DeviceKind measured, int32_t node_count) {
+  Sweep sweep(node_count);
+  int64_t always = 0;
+  for (const Track& track : tracks) {
+    if (track.device == measured) continue;
+    if (track.life.first >= 0) {
+      sweep.Add(track.life);
+    } else {
+      always = CheckedAdd(always, track.life.bytes);
+    }
+  }
+  std::vector<int64_t> during, after;
+  sweep.Finish(always, during, after);
+  return during.empty() ? always : *std::max_element(during.begin(), during.end());
+}
+
+void FindPeak(const Graph& graph, MemoryCurve& curve) {
+  curve.at_peak = curve.constant;
+  curve.peak = Sum(curve.constant);
+  if (auto highest = std::max_element(curve.during.begin(), curve.during.end());
+      highest != curve.during.end()) {
+    curve.peak = *highest;
+    curve.peak_position = static_cast<int32_t>(highest - curve.during.begin());
+    curve.peak_node = graph.first();
+    for (int32_t i = 0; i < curve.peak_position; ++i) curve.peak_node = curve.peak_node->next();
+  }
+  for (size_t i = 0; i < curve.storages.size(); ++i) {
+    const StorageLife& life = curve.storages[i];
+    if (!life.AliveAt(curve.peak_position)) continue;
+    curve.alive_at_peak.push_back(static_cast<int32_t>(i));
+    if (life.first >= 0) AddTo(curve.at_peak, life.category, life.bytes);
+  }
+  std::stable_sort(curve.alive_at_peak.begin(), curve.alive_at_peak.end(),
+                   [&curve](int32_t a, int32_t b) {
+                     return curve.storages[static_cast<size_t>(a)].bytes >
+                            curve.storages[static_cast<size_t>(b)].bytes;
+                   });
+}
+
+}  // namespace
+
+std::vector<int64_t> HintsOf(const ShapeEnv& shapes) {
+  std::vector<int64_t> hints;
+  hints.reserve(shapes.symbols().size());
+  for (const Symbol& symbol : shapes.symbols()) hints.push_back(symbol.hint);
+  return hints;
+}
+
+int64_t StorageBytes(const TensorType& type, SymbolValues hints) {
+  if (!type.defined()) return 0;
+  int64_t elements = 1;
+  for (size_t i = 0; i < type.sizes.size(); ++i) {
+    int64_t size = SizeAt(type.sizes[i], hints);
+    if (size == 0) return 0;
+    elements = CheckedAdd(elements, CheckedMultiply(size - 1, SizeAt(type.strides[i], hints)));
+  }
+  return CheckedMultiply(elements, ItemSize(type.dtype));
+}
+
+MemoryCurve MeasureMemory(const Graph& graph, const MemoryOptions& options) {
+  GT_CHECK(graph.node_count() < std::numeric_limits<int32_t>::max(), "{} nodes",
+           graph.node_count());
+  StorageWalk walk(graph, options);
+  MemoryCurve curve;
+  curve.device = options.device.value_or(MeasuredDevice(walk.tracks()));
+  Sweep sweep(walk.node_count());
+  for (const Track& track : walk.tracks()) {
+    // Results that libtorch leaves undefined, and empty ones, are no memory.
+    if (track.device != curve.device || track.life.bytes == 0) continue;
+    curve.storages.push_back(track.life);
+    if (track.life.first >= 0) sweep.Add(track.life);
+  }
+  curve.constant = ConstantBytes(curve, options, walk.hints());
+  sweep.Finish(Sum(curve.constant), curve.during, curve.after);
+  curve.elsewhere_peak = PeakElsewhere(walk.tracks(), curve.device, walk.node_count());
+  FindPeak(graph, curve);
+  return curve;
+}
+
+}  // namespace gt

@@ -1,0 +1,113 @@
+// What a step needs of the device's memory, from its graph alone: which storage each value
+// occupies, from when to when it is alive, and where the sum is largest. Nothing runs and nothing
+// is allocated, so that the question can be asked of a model that fits no machine at hand.
+//
+// The executor's rules are followed (exec/program.cc): a node's results are allocated before
+// anything that dies at the node is freed, a storage dies at the last use of any value that looks
+// into it, and a result that nobody uses lives only while its node runs. What a collective reads
+// or writes is alive until its wait. What kernels allocate for themselves while they run (the
+// workspaces of matrix libraries) is not in a graph and not counted.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "gt/base/text.h"
+#include "gt/ir/graph.h"
+
+namespace gt {
+
+// What a storage is there for. Each belongs to one category for its whole life: the first that
+// fits.
+enum class MemoryCategory : uint8_t {
+  kParameter,      // as the rank stores them
+  kOptimizer,      // state of the optimizer; no storage of the graph
+  kBuffer,         // also the new value of a buffer, which the step returns
+  kInput,          // what the step is given: tokens, labels
+  kConstant,       // tensors that the program made before the step
+  kGradient,       // what the step returns as one; with accumulation also the sums so far
+  kGathered,       // made of parameters alone, and holding what a collective gathered
+  kCast,           // made of parameters alone otherwise: cast for compute
+  kSaved,          // made before the backward and used in it
+  kCommunication,  // what other collectives read and write
+  kOutput,         // loss and results
+  kTemporary,      // everything else
+};
+inline constexpr int kMemoryCategoryCount = 12;
+template <>
+inline constexpr std::array<std::string_view, kMemoryCategoryCount> kEnumNames<MemoryCategory> = {
+    "parameters",
+    "optimizer state",
+    "buffers",
+    "inputs",
+    "constants",
+    "gradients",
+    "gathered parameters",
+    "cast parameters",
+    "saved activations",
+    "communication buffers",
+    "outputs",
+    "temporaries"};
+
+using CategoryBytes = std::array<int64_t, kMemoryCategoryCount>;
+
+struct MemoryOptions {
+  // The memory to measure; empty: cuda if any value is there, else the CPU's. What lives elsewhere
+  // (offloaded activations) is counted in MemoryCurve::elsewhere_peak alone.
+  std::optional<DeviceKind> device = std::nullopt;
+  // On cuda, storages take multiples of this many bytes, as the caching allocator hands them out.
+  int64_t cuda_rounding = 512;
+  // State that the optimizer keeps for each element of each parameter: 8 for AdamW in f32.
+  int64_t optimizer_bytes_per_element = 0;
+  // The step adds its gradients to those of earlier batches, which are alive all the time.
+  bool accumulates_gradients = false;
+};
+
+// One piece of memory that values of the graph look into.
+struct StorageLife {
+  const Value* value = nullptr;  // the input, or the result that was allocated
+  int64_t bytes = 0;
+  int32_t first = 0;  // position of the node that allocates it; -1: an input
+  int32_t last = 0;   // position of the last node during which it is alive; the node count for what
+                      // outlives the step
+  MemoryCategory category = MemoryCategory::kTemporary;
+
+  bool AliveAt(int32_t position) const { return first <= position && position <= last; }
+};
+
+// Points into the graph it was measured on, which must outlive it and not change.
+struct MemoryCurve {
+  DeviceKind device = DeviceKind::kCpu;
+  std::vector<StorageLife> storages;  // on the device; inputs first, then in order of allocation
+  // Bytes alive while node i runs (its results allocated, nothing freed yet) and after it.
+  std::vector<int64_t> during, after;
+
+  // Alive from beginning to end, by category: inputs, optimizer state, accumulated gradients. Part
+  // of everything above and below.
+  CategoryBytes constant = {};
+
+  int64_t peak = 0;
+  int32_t peak_position = -1;       // the first where the peak is reached; -1: there are no nodes
+  const Node* peak_node = nullptr;  // null: likewise
+  CategoryBytes at_peak = {};
+  std::vector<int32_t> alive_at_peak;  // indices of storages, largest first; inputs included
+
+  int64_t elsewhere_peak = 0;  // most bytes alive on other devices, inputs included
+};
+
+// Sizes are those of the symbols' hints; a size that comes out negative counts as 0. Time and
+// memory are linear in nodes and operands, but for sorting what is alive at the peak. Throws
+// SizeOverflow, naming the value, when a size or the sum does not fit into 64 bits.
+MemoryCurve MeasureMemory(const Graph& graph, const MemoryOptions& options = {});
+
+// Bytes of a tensor's storage when symbol i is hints[i], not rounded: from its first element to its
+// last.
+int64_t StorageBytes(const TensorType& type, SymbolValues hints);
+// The hints of all symbols, as Dim::Evaluate takes them. ShapeEnv::Hint makes such a list for each
+// question, which would cost nodes times symbols here.
+std::vector<int64_t> HintsOf(const ShapeEnv& shapes);
+
+}  // namespace gt
