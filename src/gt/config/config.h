@@ -64,8 +64,8 @@ template <>
 inline constexpr std::array<std::string_view, 3> kEnumNames<ReshardAfterForward> = {
     "default", "always", "never"};
 template <>
-inline constexpr std::array<std::string_view, 5> kEnumNames<CommBackend> = {
-    "auto", "gloo", "nccl", "fake", "emulated"};
+inline constexpr std::array<std::string_view, 5> kEnumNames<CommBackend> = {"auto", "gloo", "nccl",
+                                                                            "fake", "emulated"};
 
 struct Config {
 #define GT_SECTION(name, Type, help) \

@@ -42,26 +42,26 @@ HfMapping::HfMapping(const HfTensor& entry, const std::vector<int64_t>& whole)
     : sizes_(entry.sizes), whole_(whole) {
   at::Tensor ours = at::empty(whole, at::device(at::kMeta));
   at::Tensor view = entry.view ? entry.view(ours) : ours;
-  int64_t begin = view.storage_offset();
-  size_t next = 0;  // dimension of the view; those of one of ours stand together, in our order
-  auto dims = static_cast<size_t>(view.dim());
+  view_sizes_ = view.sizes().vec();
   for (size_t d = 0; d < whole.size(); ++d) {
     int64_t stride = ours.stride(static_cast<int64_t>(d));
-    std::vector<int64_t> coordinates = {begin / stride % whole[d]};
-    for (; next < dims; ++next) {
-      int64_t step = view.stride(static_cast<int64_t>(next));
-      int64_t count = view.size(static_cast<int64_t>(next));
-      if (count > 1 && (step < stride || step >= stride * whole[d])) break;
+    std::vector<int64_t> coordinates = {view.storage_offset() / stride % whole[d]};
+    for (int64_t i = 0; i < view.dim(); ++i) {
+      int64_t count = view.size(i), step = view.stride(i);
+      // A dimension of one element walks nowhere; it goes with the first of ours.
+      bool along = count == 1 ? d == 0 : step >= stride && step < stride * whole[d];
+      if (!along) continue;
+      grouped_.push_back(i);
       std::vector<int64_t> further;
       for (int64_t at : coordinates) {
-        for (int64_t i = 0; i < count; ++i)
-          further.push_back(at + i * (count > 1 ? step / stride : 0));
+        for (int64_t j = 0; j < count; ++j) further.push_back(at + j * (step / stride));
       }
       coordinates = std::move(further);
     }
     coordinates_.push_back(std::move(coordinates));
   }
-  GT_CHECK(next == dims, "the view of '{}' does not keep the order of dimensions", entry.name);
+  GT_CHECK(grouped_.size() == view_sizes_.size(), "'{}' is no plain view of '{}'", entry.name,
+           entry.target);
   if (!entry.rows.empty()) {
     std::vector<int64_t> ordered;
     for (int64_t row : entry.rows) ordered.push_back(coordinates_[0][static_cast<size_t>(row)]);
@@ -84,7 +84,8 @@ void HfMapping::Fill(const at::Tensor& stored, const at::Tensor& part, const Ten
   for (const auto& coordinates : coordinates_) {
     shape.push_back(static_cast<int64_t>(coordinates.size()));
   }
-  at::Tensor values = stored.reshape(shape), destination = part;
+  at::Tensor values = stored.view(view_sizes_).permute(grouped_).reshape(shape);
+  at::Tensor destination = part;
   std::vector<at::Tensor> scattered(whole_.size());
   bool ranges = true;
   for (size_t d = 0; d < whole_.size(); ++d) {
@@ -116,7 +117,13 @@ at::Tensor HfMapping::Extract(const at::Tensor& region, at::ScalarType dtype) co
     for (int64_t coordinate : coordinates_[d]) places.push_back(coordinate - bounds.offset[d]);
     values = Select(values, static_cast<int64_t>(d), places);
   }
-  return values.to(at::kCPU, dtype).contiguous().view(sizes_);
+  std::vector<int64_t> grouped_sizes, back(grouped_.size());
+  for (size_t i = 0; i < grouped_.size(); ++i) {
+    grouped_sizes.push_back(view_sizes_[static_cast<size_t>(grouped_[i])]);
+    back[static_cast<size_t>(grouped_[i])] = static_cast<int64_t>(i);
+  }
+  at::Tensor view = values.to(at::kCPU, dtype).reshape(grouped_sizes).permute(back);
+  return view.contiguous().view(sizes_);
 }
 
 }  // namespace gt

@@ -29,7 +29,9 @@ class HfMapping {
   at::Tensor Extract(const at::Tensor& region, at::ScalarType dtype) const;
 
  private:
-  std::vector<int64_t> sizes_;  // of the checkpoint's tensor
+  std::vector<int64_t> sizes_;       // of the checkpoint's tensor
+  std::vector<int64_t> view_sizes_;  // of the same as a view of ours
+  std::vector<int64_t> grouped_;     // the view's dimensions, those along our first one first
   std::vector<int64_t> whole_;
   std::vector<std::vector<int64_t>> coordinates_;
 };

@@ -122,7 +122,8 @@ nn::Preparation Prepare(const ParameterShare& share, const std::vector<int64_t>&
     return [compute](const at::Tensor& stored) { return stored.to(compute); };
   }
   auto shared = std::make_shared<SharedParameter>(share, whole);
-  bool gathers = share.shard_group != nullptr;  // otherwise the block may be the stored tensor itself
+  bool gathers =
+      share.shard_group != nullptr;  // otherwise the block may be the stored tensor itself
   return [shared, gathers](const at::Tensor& stored) {
     at::Tensor block = PrepareFunction::apply(stored, shared.get());
     if (gathers && Recorder::Active() == nullptr) {

@@ -5,6 +5,7 @@
 
 #include "gt/base/error.h"
 #include "gt/passes/aliasing.h"
+#include "gt/passes/backward_copy.h"
 
 namespace gt {
 namespace {
@@ -158,32 +159,19 @@ class Copier {
   }
 
   void Insert(Node& original, Node* before) {
-    Graph::NodeSpec spec;
-    spec.op = &original.op();
+    std::vector<Value*> operands;
     for (int32_t i = 0; i < original.operand_count(); ++i) {
-      spec.operands.push_back(Current(original.operand(i)));
+      operands.push_back(Current(original.operand(i)));
     }
-    spec.args.assign(original.args().begin(), original.args().end());
-    spec.meta = BackwardMeta(original.meta());
-    Graph::Typed typed;
-    typed.view_offsets.assign(original.view_offsets().begin(), original.view_offsets().end());
+    std::vector<std::string> names;
     for (int32_t i = 0; i < original.result_count(); ++i) {
-      typed.results.push_back(original.result(i)->type());
-      typed.result_names.push_back(CopyName(original.result(i)->name()));
+      names.push_back(CopyName(original.result(i)->name()));
     }
     if (!WasCopied(original)) copied_.push_back(&original);
-    At(original) = {graph_.InsertTyped(std::move(spec), std::move(typed), before), region_};
+    Node* copy =
+        InsertBackwardCopy(graph_, original, std::move(operands), before, std::move(names));
+    At(original) = {copy, region_};
     ++copy_count_;
-  }
-
-  static Meta BackwardMeta(Meta meta) {
-    meta.phase = Phase::kBackward;
-    if (meta.chunk != nullptr) {
-      auto chunk = std::make_shared<ChunkMeta>(*meta.chunk);
-      chunk->backward = true;
-      meta.chunk = std::move(chunk);
-    }
-    return meta;
   }
 
   std::string CopyName(const std::string& name) const {

@@ -1,7 +1,8 @@
 #include "gt/passes/reshard_after_forward.h"
 
-#include <memory>
 #include <unordered_map>
+
+#include "gt/passes/backward_copy.h"
 
 namespace gt {
 namespace {
@@ -79,25 +80,11 @@ class ReshardParameters::Repeater {
     if (value->is_input()) return value;
     if (auto found = copies_.find(value); found != copies_.end()) return found->second;
     Node* original = value->producer();
-    Graph::NodeSpec spec;
-    spec.op = &original->op();
+    std::vector<Value*> operands;
     for (int32_t i = 0; i < original->operand_count(); ++i) {
-      spec.operands.push_back(Again(original->operand(i), before));
+      operands.push_back(Again(original->operand(i), before));
     }
-    spec.args.assign(original->args().begin(), original->args().end());
-    spec.meta = original->meta();
-    spec.meta.phase = Phase::kBackward;
-    if (spec.meta.chunk != nullptr && !spec.meta.chunk->backward) {
-      ChunkMeta chunk = *spec.meta.chunk;
-      chunk.backward = true;
-      spec.meta.chunk = std::make_shared<const ChunkMeta>(std::move(chunk));
-    }
-    Graph::Typed typed;
-    for (int32_t i = 0; i < original->result_count(); ++i) {
-      typed.results.push_back(original->result(i)->type());
-    }
-    typed.view_offsets.assign(original->view_offsets().begin(), original->view_offsets().end());
-    Node* copy = graph_.InsertTyped(std::move(spec), std::move(typed), before);
+    Node* copy = InsertBackwardCopy(graph_, *original, std::move(operands), before);
     for (int32_t i = 0; i < original->result_count(); ++i) {
       copies_[original->result(i)] = copy->result(i);
     }

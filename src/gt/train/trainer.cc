@@ -20,6 +20,7 @@
 #include "gt/models/hf_checkpoint.h"
 #include "gt/report/progress_bar.h"
 #include "gt/report/tensorboard.h"
+#include "gt/sim/memory_curve.h"
 #include "gt/storage/file_writer.h"
 #include "gt/train/checkpoint.h"
 #include "gt/train/fault.h"
@@ -211,9 +212,14 @@ class Run {
       Say("running eagerly");
       return;
     }
-    Say("captured {} nodes in {:.0f} ms, {} after passes ({:.0f} ms)",
+    MemoryOptions memory;
+    memory.optimizer_bytes_per_element = optimizer_->StateBytesPerElement();
+    memory.accumulates_gradients = micro_batches_ > 1;
+    predicted_peak_ = MeasureMemory(*captured.graph, memory).peak;
+    Say("captured {} nodes in {:.0f} ms, {} after passes ({:.0f} ms); it will need {} at its peak",
         FormatCount(static_cast<double>(report.captured_nodes)), report.capture_seconds * 1e3,
-        FormatCount(static_cast<double>(report.nodes)), report.passes.seconds * 1e3);
+        FormatCount(static_cast<double>(report.nodes)), report.passes.seconds * 1e3,
+        FormatBytes(predicted_peak_));
     step_ = MakeCapturedStep(*model_, std::move(captured), config_.compile.executor,
                              config_.compile.cuda_graphs);
   }
@@ -264,9 +270,8 @@ class Run {
     double norm = GradientNorm(result.gradients);
     double loss = result.loss.to(at::kDouble).item<double>();
     if (world_.size() > 1) {
-      bool same_tokens = mesh_.coordinate(MeshAxis::kTp) > 0;
       bool replica = mesh_.coordinate(MeshAxis::kDpReplicate) > 0;
-      std::vector<double> sums = world_.Sum({same_tokens ? 0.0 : loss, replica ? 0.0 : norm * norm,
+      std::vector<double> sums = world_.Sum({OfOwnTokens(loss), replica ? 0.0 : norm * norm,
                                              static_cast<double>(world_.first() ? signal : 0),
                                              static_cast<double>(signal > 0 ? 1 : 0)});
       loss = sums[0];
@@ -326,9 +331,13 @@ class Run {
     return total;
   }
 
+  // What a rank adds to a sum over tokens: tensor-parallel ranks see the same ones, and the first counts.
+  double OfOwnTokens(double number) const {
+    return mesh_.coordinate(MeshAxis::kTp) > 0 ? 0.0 : number;
+  }
+
   int64_t SumOfTokens(int64_t here) {
-    bool same_tokens = mesh_.coordinate(MeshAxis::kTp) > 0;
-    return static_cast<int64_t>(world_.Sum({same_tokens ? 0.0 : static_cast<double>(here)})[0]);
+    return static_cast<int64_t>(world_.Sum({OfOwnTokens(static_cast<double>(here))})[0]);
   }
 
   StepResult RunStep(const Batch& batch, int64_t valid_tokens) {
@@ -353,9 +362,8 @@ class Run {
       tokens += batch.valid_tokens;
     }
     model_->train();
-    bool same_tokens = mesh_.coordinate(MeshAxis::kTp) > 0;
     std::vector<double> sums =
-        world_.Sum({same_tokens ? 0.0 : sum, same_tokens ? 0.0 : static_cast<double>(tokens)});
+        world_.Sum({OfOwnTokens(sum), OfOwnTokens(static_cast<double>(tokens))});
     return sums[0] / std::max(sums[1], 1.0);
   }
 
@@ -447,9 +455,12 @@ class Run {
     } else if (worked) {
       double tokens = static_cast<double>(SequencesPerStep() * config_.training.seq_len *
                                           (progress_.step - first_step_));
-      Say("done: {} steps in {}, loss {:.4f} -> {:.4f}, {} tok/s, peak memory {}",
+      std::string predicted =
+          predicted_peak_ == 0 ? "" : fmt::format(" (predicted {})", FormatBytes(predicted_peak_));
+      Say("done: {} steps in {}, loss {:.4f} -> {:.4f}, {} tok/s, peak memory {}{}",
           progress_.step - first_step_, DurationText(seconds), summary.first_loss,
-          summary.last_loss, FormatCount(tokens / seconds), FormatBytes(MemoryOf(device_).peak));
+          summary.last_loss, FormatCount(tokens / seconds), FormatBytes(MemoryOf(device_).peak),
+          predicted);
     }
     Say("state hash {:016x}; metrics in {}", summary.state_hash, summary.metrics_path);
   }
@@ -484,8 +495,9 @@ class Run {
   std::unique_ptr<TrainStep> step_;
   std::unique_ptr<ProgressBar> bar_;
   Progress progress_;
-  int stop_signal_ = 0;     // why the run ends early; the same on all ranks
-  int64_t first_step_ = 0;  // steps that were done before this process began
+  int64_t predicted_peak_ = 0;  // of the captured step; 0: not known
+  int stop_signal_ = 0;         // why the run ends early; the same on all ranks
+  int64_t first_step_ = 0;      // steps that were done before this process began
   Clock::time_point start_, before_;
 };
 

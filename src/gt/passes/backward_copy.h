@@ -1,0 +1,16 @@
+// Forward nodes that are computed a second time in the backward.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gt/ir/graph.h"
+
+namespace gt {
+
+// The same operator with the same arguments, types and metadata, but in phase backward and on other
+// operands. `names` of the results; empty: made from the operator. The original must bind no symbol.
+Node* InsertBackwardCopy(Graph& graph, const Node& original, std::vector<Value*> operands,
+                         Node* before, std::vector<std::string> names = {});
+
+}  // namespace gt
