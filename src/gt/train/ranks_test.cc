@@ -373,6 +373,17 @@ TEST_F(RanksJobTest, WhatCannotBeSharedOutIsSaidAtOnce) {
   config.training.global_batch_size = 0;
   config.debug.fault = "stumble:1";
   MessageOf(config, ErrorCode::kBadOptionValue);
+  config.debug.fault = "";
+  config.comm.backend = CommBackend::kFake;
+  MessageOf(config, ErrorCode::kConflictingOptions);
+  config.comm.backend = CommBackend::kEmulated;
+  config.checkpoint.enable = true;
+  MessageOf(config, ErrorCode::kConflictingOptions);
+  // Without checkpoints it runs to its end, and leaves out the weights, of which it has a part alone.
+  config.checkpoint.enable = false;
+  config.checkpoint.last_save_in_hf = true;
+  config.training.steps = 2;
+  EXPECT_EQ(Run(config).losses.size(), 2u);
 }
 
 }  // namespace

@@ -80,6 +80,7 @@ class Run {
         profiled_(ParseSteps(config.profiling.steps)),
         fault_(ParseFault(config.debug.fault)),
         device_(ChooseDevice(config.device, world.local_rank())) {
+    RefusePretence();
     AgreeOnConfig(world, config);
     SetThreads(ThreadsOf(config, world));
     SetDeterministic(config.training.deterministic);
@@ -130,6 +131,24 @@ class Run {
     fmt::print(format, std::forward<Args>(args)...);
     std::fputc('\n', stdout);
     std::fflush(stdout);  // a line is news: it must not wait in a pipe's buffer
+  }
+
+  // One rank runs, the others are not there: it has nothing but its own parts of the model.
+  bool IsPretended() const {
+    return world_.size() > 1 && world_.backend() == CommBackend::kEmulated;
+  }
+
+  void RefusePretence() const {
+    if (world_.backend() == CommBackend::kFake) {
+      Fail(ErrorCode::kConflictingOptions,
+           "--comm.backend fake sends nothing, so nothing can be trained with it; gt trace and gt "
+           "memory use it, and --comm.backend emulated runs one rank of many");
+    }
+    if (IsPretended() && config_.checkpoint.enable) {
+      Fail(ErrorCode::kConflictingOptions,
+           "--checkpoint.enable does not go with --comm.backend emulated: the other ranks, which "
+           "would save their parts, are not there");
+    }
   }
 
   void PrepareFolder() {
@@ -442,13 +461,15 @@ class Run {
     double seconds = Seconds(start_, Clock::now());
     summary.state_hash = StateHash(*model_, world_, mesh_);
     if (metrics_) summary.metrics_path = metrics_->path();
-    if (worked && (config_.checkpoint.enable || summary.signal != 0)) {
+    bool saves = config_.checkpoint.enable || summary.signal != 0;
+    if (worked && saves && !IsPretended()) {
       if (!config_.checkpoint.enable) checkpoints_->Prepare();
       checkpoints_->Save(progress_);
       checkpoints_->Wait();
       Say("checkpoint of step {} in {}", progress_.step, checkpoints_->folder());
     }
-    if (complete && config_.checkpoint.last_save_in_hf) ExportWeights();
+    bool whole = !IsPretended();
+    if (complete && whole && config_.checkpoint.last_save_in_hf) ExportWeights();
     if (summary.signal != 0) {
       Say("stopped by signal {} after step {}; the same command with --checkpoint.enable continues",
           summary.signal, progress_.step);
@@ -456,7 +477,11 @@ class Run {
       double tokens = static_cast<double>(SequencesPerStep() * config_.training.seq_len *
                                           (progress_.step - first_step_));
       std::string predicted =
-          predicted_peak_ == 0 ? "" : fmt::format(" (predicted {})", FormatBytes(predicted_peak_));
+          predicted_peak_ == 0
+              ? ""
+              : fmt::format(" ({}{})",
+                            device_.is_cuda() ? "predicted " : "of the process; the step: ",
+                            FormatBytes(predicted_peak_));
       Say("done: {} steps in {}, loss {:.4f} -> {:.4f}, {} tok/s, peak memory {}{}",
           progress_.step - first_step_, DurationText(seconds), summary.first_loss,
           summary.last_loss, FormatCount(tokens / seconds), FormatBytes(MemoryOf(device_).peak),
