@@ -118,8 +118,7 @@ Measured Measure(int64_t ranks, double time_scale, c10::Device device) {
     gt::ModelPtr model = gt::BuildConfiguredModel(config, world, mesh);
     gt::InitializeModel(*model, config, device);
     auto step =
-        gt::MakeCapturedStep(*model, gt::CaptureStep(*model, config, device, false, nullptr, mesh),
-                             gt::ExecutorKind::kFast);
+        gt::MakeCapturedStep(*model, gt::CaptureStep(*model, config, device, false, nullptr, mesh));
     auto [rows, length] = std::pair(config.training.local_batch_size, config.training.seq_len);
     at::Tensor numbers = at::randint(model->vocab_size(), {rows, length + 1}, at::kLong);
     gt::Batch batch;

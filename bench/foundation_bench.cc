@@ -119,7 +119,7 @@ void BenchExecutor(c10::Device device) {
   gt::Captured captured = Capture(*model, 2, 4, false, device);
   gt::PassManager(gt::DefaultPipeline()).Run(*captured.graph);
   int64_t nodes = captured.graph->node_count();
-  auto replay = gt::MakeCapturedStep(*model, std::move(captured), gt::ExecutorKind::kFast);
+  auto replay = gt::MakeCapturedStep(*model, std::move(captured));
   auto once = [&](gt::TrainStep& step) {
     double seconds = BestSeconds(1, [&] { step.Run(batch, 8); });
     gt::Synchronize(device);

@@ -92,8 +92,8 @@ class Job {
     } else {
       gt::Captured captured = gt::CaptureStep(*model_, config_, device, false, nullptr);
       nodes_ = captured.graph->node_count();
-      step_ = gt::MakeCapturedStep(*model_, std::move(captured), gt::ExecutorKind::kFast,
-                                   std::getenv("GT_BENCH_NO_GRAPHS") == nullptr);
+      step_ = gt::MakeCapturedStep(*model_, std::move(captured),
+                                   {.device_graph = std::getenv("GT_BENCH_NO_GRAPHS") == nullptr});
     }
     auto numbers = at::randint(model_->vocab_size(), {c.batch, c.length + 1}, at::kLong);
     batch_.tokens = numbers.narrow(1, 0, c.length).contiguous().to(device);

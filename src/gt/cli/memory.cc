@@ -8,6 +8,7 @@
 #include "gt/sim/memory_curve.h"
 #include "gt/sim/memory_report.h"
 #include "gt/storage/file_writer.h"
+#include "gt/train/memory_advice.h"
 #include "gt/train/metrics.h"
 #include "gt/train/setup.h"
 #include "gt/train/step.h"
@@ -19,16 +20,6 @@ struct Wanted {
   std::string json, svg;  // files to write; empty: none
   int64_t top = 20;
 };
-
-// AdamW keeps two numbers for each element, in the parameters' own dtype.
-int64_t OptimizerBytesPerElement(const Config& config) {
-  return 2 * static_cast<int64_t>(c10::elementSize(ToTorch(config.training.dtype)));
-}
-
-bool AccumulatesGradients(const Config& config, const Mesh& mesh) {
-  return config.training.global_batch_size >
-         config.training.local_batch_size * mesh.size(MeshAxis::kBatch);
-}
 
 void WriteText(const std::string& path, const std::string& text) {
   FileWriter writer(path);
@@ -45,9 +36,7 @@ void Measure(const Config& config, World& world, const Wanted& wanted) {
   ModelPtr model = BuildConfiguredModel(config, world, mesh);
   CaptureReport report;
   Captured captured = CaptureStep(*model, config, device, /*symbolic_batch=*/false, &report, mesh);
-  MemoryCurve curve = MeasureMemory(
-      *captured.graph, {.optimizer_bytes_per_element = OptimizerBytesPerElement(config),
-                        .accumulates_gradients = AccumulatesGradients(config, mesh)});
+  MemoryCurve curve = MeasureMemory(*captured.graph, StepMemory(config, mesh));
   std::string title = fmt::format("{}: {} parameters, {} x {} tokens", ModelTitle(config),
                                   FormatCount(static_cast<double>(nn::ParameterCount(*model))),
                                   config.training.local_batch_size, config.training.seq_len);

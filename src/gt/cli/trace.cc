@@ -6,7 +6,9 @@
 #include <fstream>
 #include <map>
 
+#include "gt/base/byte_text.h"
 #include "gt/base/error.h"
+#include "gt/base/machine_memory.h"
 #include "gt/cli/commands.h"
 #include "gt/config/command_line.h"
 #include "gt/dist/world.h"
@@ -45,7 +47,7 @@ void PrintTable(const Graph& graph, const CaptureReport& report) {
   row("inputs", fmt::format("{} parameters, {} buffers, {} of the step, {} constants", inputs[0],
                             inputs[1], inputs[2], inputs[3]));
   row("outputs", std::to_string(graph.outputs().size()));
-  row("memory of the process", FormatBytes(MemoryOf(c10::kCPU).peak));
+  row("memory of the process", ByteText(PeakResidentMemory()));
   row("symbols", std::to_string(shapes.symbols().size()));
   constexpr size_t kShown = 12;  // a mixture of experts has several for every layer and rank
   for (size_t i = 0; i < std::min(kShown, shapes.symbols().size()); ++i) {
@@ -100,7 +102,7 @@ void PrintCollectives(const Graph& graph, const World& world) {
              "group", "ranks", "forward", "backward", "bytes");
   for (const Row& row : rows) {
     fmt::print("    {:<24} {:<14} {:>6} {:>8} {:>9} {:>12}\n", row.kind, row.group,
-               world.Find(row.group)->size(), row.forward, row.backward, FormatBytes(row.bytes));
+               world.Find(row.group)->size(), row.forward, row.backward, ByteText(row.bytes));
   }
 }
 

@@ -131,6 +131,13 @@ void CheckTogether(const Config& config, Problems& problems) {
                  "policy is {}",
                  EnumName(compile.memory_policy));
   }
+  bool rewrites = compile.mode != CompileMode::kEager && compile.enable_passes;
+  if (compile.memory_policy != MemoryPolicy::kNone && !rewrites) {
+    problems.Add(ErrorCode::kConflictingOptions,
+                 "compile.memory_policy {} rewrites the captured graph, which {} leaves out",
+                 EnumName(compile.memory_policy),
+                 compile.enable_passes ? "compile.mode eager" : "compile.enable_passes=false");
+  }
   const Config::Training& training = config.training;
   // Kernels index tokens with 32 bits. The ranges of the factors keep the product far from
   // overflow.

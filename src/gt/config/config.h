@@ -25,7 +25,7 @@ enum class TrainingDtype { kFloat32, kBfloat16 };
 enum class DecayType { kLinear, kCosine, kSqrt, kNone };
 enum class CompileMode { kEager, kAotFxTrace };
 enum class ExecutorKind { kFast, kReference };
-enum class MemoryPolicy { kNone, kDefault, kEager, kFull };
+enum class MemoryPolicy { kNone, kDefault, kEager, kFull, kSacAndOffload };
 enum class ReshardAfterForward { kDefault, kAlways, kNever };
 enum class CommBackend { kAuto, kGloo, kNccl, kFake, kEmulated };
 
@@ -58,8 +58,8 @@ template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<ExecutorKind> = {"fast", "reference"};
 
 template <>
-inline constexpr std::array<std::string_view, 4> kEnumNames<MemoryPolicy> = {"none", "default",
-                                                                             "eager", "full"};
+inline constexpr std::array<std::string_view, 5> kEnumNames<MemoryPolicy> = {
+    "none", "default", "eager", "full", "sac_and_offload"};
 template <>
 inline constexpr std::array<std::string_view, 3> kEnumNames<ReshardAfterForward> = {
     "default", "always", "never"};

@@ -78,17 +78,14 @@ std::string SizesText(const TensorType& type, const ShapeEnv& shapes) {
 
 // Hashes travel first: the texts themselves are read only when they differ.
 void AgreeOnText(World& world, const std::string& what, const std::string& text) {
-  if (world.size() == 1 || world.backend() == CommBackend::kFake ||
-      world.backend() == CommBackend::kEmulated) {
-    return;
-  }
+  if (world.size() == 1 || world.pretended()) return;
   world.Barrier();  // from here on, all notice at once when a rank that disagrees leaves
   std::string hash = fmt::format("{:016x}", HashOf(text));
   if (world.first()) {
     world.Publish(what + "/text", text);
     world.Publish(what + "/hash", hash);
-  } else if (world.Read(what + "/hash") != hash) {
-    Difference difference = FirstDifference(text, world.Read(what + "/text"));
+  } else if (world.Read(what + "/hash", 0) != hash) {
+    Difference difference = FirstDifference(text, world.Read(what + "/text", 0));
     Fail(ErrorCode::kRanksDisagree,
          "the {} of rank {} differs from that of rank 0 in line {}: '{}' here, '{}' there; start "
          "every rank with the same program, flags and config files",

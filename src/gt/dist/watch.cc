@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "gt/base/logging.h"
+#include "gt/dist/store_text.h"
 
 namespace gt {
 namespace {
@@ -19,9 +20,6 @@ constexpr const char* kStoreGone =
 constexpr int kSilence = 3;
 // For a rank that has learnt that the job failed to end by itself.
 constexpr auto kGrace = std::chrono::seconds(5);
-
-std::vector<uint8_t> Bytes(const std::string& text) { return {text.begin(), text.end()}; }
-std::string Text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
 std::string SignKey(int64_t rank) { return fmt::format("sign/{}", rank); }
 
@@ -57,7 +55,10 @@ Watch::Watch(c10::intrusive_ptr<c10d::Store> store, FlightRecord& record,
   thread_ = std::thread([this] { Run(); });
 }
 
-Watch::~Watch() { Stop(); }
+Watch::~Watch() {
+  Stop();
+  last_resort_.Disarm();
+}
 
 void Watch::Stop() {
   {
@@ -66,7 +67,6 @@ void Watch::Stop() {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
-  last_resort_.Disarm();
 }
 
 void Watch::Run() {
@@ -110,7 +110,7 @@ void Watch::Publish() {
                          {"last", last.Describe()},
                          {"done", last.done.has_value()},
                          {"knows", knows}};
-  store_->set(SignKey(options_.rank), Bytes(sign.dump()));
+  store_->set(SignKey(options_.rank), ToBytes(sign.dump()));
 }
 
 // Collectives on a GPU never fail where they are waited for: the kernels behind them just do not run.
@@ -131,7 +131,7 @@ void Watch::Abort(const Error& error) {
     if (!aborted_) aborted_ = error;
   }
   try {
-    store_->compareSet(kAbortKey, {}, Bytes(AbortText(options_.rank, error)));
+    store_->compareSet(kAbortKey, {}, ToBytes(AbortText(options_.rank, error)));
   } catch (const std::exception& problem) {
     log::Debug("rank {}: the other ranks could not be told: {}", options_.rank, problem.what());
   }
@@ -144,7 +144,7 @@ std::optional<Error> Watch::Aborted() {
   }
   try {
     if (!store_->check({kAbortKey})) return std::nullopt;
-    Error error = ErrorFromAbort(Text(store_->get(kAbortKey)), options_.rank);
+    Error error = ErrorFromAbort(ToText(store_->get(kAbortKey)), options_.rank);
     std::lock_guard lock(mutex_);
     if (!aborted_) aborted_ = error;
     return aborted_;
@@ -154,12 +154,7 @@ std::optional<Error> Watch::Aborted() {
 }
 
 void Watch::Leave() {
-  {
-    std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  wake_.notify_all();
-  thread_.join();
+  Stop();
   try {
     Publish();
     if (options_.rank == 0) AwaitOthers();
@@ -189,10 +184,15 @@ void Watch::AwaitOthers() {
 
 std::optional<Watch::Sign> Watch::Read(int64_t rank) {
   if (!store_->check({SignKey(rank)})) return std::nullopt;
-  nlohmann::json sign = nlohmann::json::parse(Text(store_->get(SignKey(rank))));
+  nlohmann::json sign = nlohmann::json::parse(ToText(store_->get(SignKey(rank))));
   return Sign{sign.at("beats").get<int64_t>(), sign.at("number").get<int64_t>(),
               sign.at("last").get<std::string>(), sign.at("done").get<bool>(),
               sign.at("knows").get<bool>()};
+}
+
+int64_t Watch::BeatsOf(int64_t rank) {
+  std::optional<Sign> sign = Read(rank);
+  return sign ? sign->beats : 0;
 }
 
 std::vector<std::optional<Watch::Sign>> Watch::ReadAll() {

@@ -48,6 +48,8 @@ class Watch {
   std::optional<Error> Aborted();
   // A collective of this rank failed: finds out why, tells the others and throws.
   [[noreturn]] void FailCollective(const CollectiveRecord& failed, const std::string& what);
+  // Signs of life that a rank has given so far.
+  int64_t BeatsOf(int64_t rank);
   // The last act of a process that gives up. With the first rank, the store goes away: that rank
   // stays until the others know why the job ends.
   void Leave();

@@ -21,6 +21,7 @@
 #include "gt/dist/emulated_backend.h"
 #include "gt/dist/idle_backend.h"
 #include "gt/dist/last_resort.h"
+#include "gt/dist/store_text.h"
 #include "gt/dist/watched_backend.h"
 #include "gt/exec/device.h"
 #include "gt/launch/environment.h"
@@ -38,16 +39,10 @@ constexpr const char* kRefusal = "refusal";
 // For ranks that are threads to end by themselves once one has failed.
 constexpr auto kThreadGrace = seconds(10);
 
-std::vector<uint8_t> Bytes(const std::string& text) { return {text.begin(), text.end()}; }
-
 // Without the list of functions that errors of libtorch carry.
 std::string FirstLine(const std::exception& error) {
   std::string text = error.what();
   return text.substr(0, text.find('\n'));
-}
-
-bool IsPretended(CommBackend backend) {
-  return backend == CommBackend::kFake || backend == CommBackend::kEmulated;
 }
 
 CommBackend ChooseBackend(const Config& config) {
@@ -114,7 +109,7 @@ World::World(const Config& config, const Place& place)
       store_(place.store),
       gloo_device_(place.gloo_device),
       record_(config.comm.trace_buf_size) {
-  if (IsPretended(backend_) || store_ == nullptr) return;
+  if (pretended() || store_ == nullptr) return;
   if (size_ == 1) return;
   if (!threads_) Assemble();
   WatchOptions options;
@@ -140,7 +135,7 @@ void World::Assemble() {
     AwaitAll();
   } catch (const Error& error) {
     // The first word counts, and it may come from here after it was read there.
-    store_->compareSet(kRefusal, {}, Bytes(AbortText(rank_, error)));
+    store_->compareSet(kRefusal, {}, ToBytes(AbortText(rank_, error)));
     // The store ends with rank 0; the others look there every few milliseconds.
     if (first()) std::this_thread::sleep_for(milliseconds(300));
     throw;
@@ -160,13 +155,13 @@ void World::TakeSeat() {
   }
   if (rank_ == 0) {
     Publish("world_size", std::to_string(size_));
-  } else if (std::string theirs = Read("world_size"); theirs != std::to_string(size_)) {
+  } else if (std::string theirs = Read("world_size", 0); theirs != std::to_string(size_)) {
     Fail(ErrorCode::kRanksDisagree,
          "rank {} was started for a job of {} ranks, rank 0 for one of {}; start all ranks with "
          "the same WORLD_SIZE",
          rank_, size_, theirs);
   }
-  if (store_->add("seats", 1) == size_) store_->set(kComplete, Bytes("yes"));
+  if (store_->add("seats", 1) == size_) store_->set(kComplete, ToBytes("yes"));
 }
 
 void World::AwaitAll() {
@@ -176,8 +171,7 @@ void World::AwaitAll() {
   auto pause = std::clamp(milliseconds(size_), milliseconds(5), milliseconds(500));
   while (!store_->check({kComplete})) {
     if (store_->check({kRefusal})) {
-      std::vector<uint8_t> text = store_->get(kRefusal);
-      throw ErrorFromAbort({text.begin(), text.end()}, rank_);
+      throw ErrorFromAbort(ToText(store_->get(kRefusal)), rank_);
     }
     if (std::chrono::steady_clock::now() > deadline) {
       std::vector<int64_t> missing;
@@ -360,7 +354,7 @@ void World::RunThreads(const Config& config, const std::function<void(World&)>& 
 
 std::string World::Describe() const {
   std::string_view name = EnumName(backend_);
-  if (IsPretended(backend_)) {
+  if (pretended()) {
     return fmt::format("one process for {} ranks, {}", size_, name);
   }
   if (size_ == 1) return "one rank";
@@ -453,7 +447,7 @@ const Group& World::Control() {
 }
 
 std::vector<double> World::Sum(std::vector<double> numbers) {
-  if (size_ == 1 || !MovesData()) return numbers;
+  if (size_ == 1 || pretended()) return numbers;
   std::vector<at::Tensor> tensors = {
       at::from_blob(numbers.data(), {static_cast<int64_t>(numbers.size())}, at::kDouble)};
   c10d::resolve_process_group(Control().name)->allreduce(tensors)->wait();
@@ -463,25 +457,32 @@ std::vector<double> World::Sum(std::vector<double> numbers) {
 void World::Barrier() { Sum({0.0}); }
 
 void World::Publish(const std::string& name, const std::string& text) {
-  if (store_ != nullptr) store_->set("text/" + name, Bytes(text));
+  if (store_ != nullptr) store_->set("text/" + name, ToBytes(text));
 }
 
-std::string World::Read(const std::string& name) {
+std::string World::Read(const std::string& name, int64_t writer) {
+  using Clock = std::chrono::steady_clock;
   std::string key = "text/" + name;
-  auto deadline = std::chrono::steady_clock::now() + seconds(config_.comm.init_timeout_seconds);
+  auto patience = seconds(config_.comm.init_timeout_seconds);
+  Clock::time_point deadline = Clock::now() + patience, next_look = Clock::now();
+  int64_t beats = -1;
   try {
     while (!store_->check({key})) {
-      if (watch_) {
+      if (watch_ && Clock::now() > next_look) {
         if (std::optional<Error> aborted = watch_->Aborted()) throw *aborted;
+        if (int64_t now = watch_->BeatsOf(writer); now != beats) {
+          beats = now;
+          deadline = Clock::now() + patience;
+        }
+        next_look = Clock::now() + milliseconds(100);
       }
-      if (std::chrono::steady_clock::now() > deadline) {
-        Fail(ErrorCode::kRankLost, "rank {} waited {} s for '{}' of another rank in vain", rank_,
-             config_.comm.init_timeout_seconds, name);
+      if (Clock::now() > deadline) {
+        Fail(ErrorCode::kRankLost, "rank {} waited {} s for '{}' of rank {} in vain", rank_,
+             patience.count(), name, writer);
       }
       std::this_thread::sleep_for(milliseconds(2));
     }
-    std::vector<uint8_t> bytes = store_->get(key);
-    return {bytes.begin(), bytes.end()};
+    return ToText(store_->get(key));
   } catch (const c10::Error& error) {
     Fail(ErrorCode::kRankLost,
          "rank {} waited for '{}', but rank 0, which holds the meeting point of the ranks, cannot "

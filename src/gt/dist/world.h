@@ -22,6 +22,11 @@
 
 namespace gt {
 
+// One process stands for all ranks: the others are not there, and nothing can be asked of them.
+inline bool IsPretended(CommBackend backend) {
+  return backend == CommBackend::kFake || backend == CommBackend::kEmulated;
+}
+
 class World {
  public:
   // Runs `body` once for every rank that lives in this process: once for a process among others or a
@@ -37,8 +42,11 @@ class World {
   int64_t size() const { return size_; }
   // Which GPU of this machine is this rank's.
   int64_t local_rank() const { return local_rank_; }
+  // Ranks that live in this process, this one included.
+  int64_t ranks_in_process() const { return threads_ ? size_ : 1; }
   bool first() const { return rank_ == 0; }
   CommBackend backend() const { return backend_; }
+  bool pretended() const { return IsPretended(backend_); }
   // "4 ranks as threads, gloo"
   std::string Describe() const;
 
@@ -50,15 +58,14 @@ class World {
   // A further group; names are unique within a job.
   const Group& MakeGroup(Group group, bool on_device = true);
 
-  // Sums numbers over all ranks, or over those along an axis. Waits. Not part of any step: these run
-  // over a group of their own.
+  // Sums numbers over all ranks. Waits. Not part of any step: these run over a group of their own.
   std::vector<double> Sum(std::vector<double> numbers);
   void Barrier();
 
-  // A text for every rank to see, by name. Reading waits for the writer, and fails when a rank is
-  // gone.
+  // A text for every rank to see, by name. Reading waits for the rank that writes it as long as that
+  // gives signs of life (writing a large checkpoint takes its time), and fails when it is gone.
   void Publish(const std::string& name, const std::string& text);
-  std::string Read(const std::string& name);
+  std::string Read(const std::string& name, int64_t writer);
 
   // Sends a tensor in host memory to another rank, or receives it; they must come in pairs.
   void Send(const at::Tensor& tensor, int64_t rank);
@@ -83,9 +90,6 @@ class World {
   c10::intrusive_ptr<c10d::Backend> MakeBackend(const Group& group, bool on_device);
   c10::intrusive_ptr<c10d::Backend> Connect(const Group& group, bool on_device);
   const Group& Control();
-  bool MovesData() const {
-    return backend_ == CommBackend::kGloo || backend_ == CommBackend::kNccl;
-  }
 
   Config config_;
   int64_t rank_ = 0;

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "gt/base/error.h"
+#include "gt/exec/generator.h"
 #include "gt/exec/graph_object.h"
 
 namespace gt {
@@ -107,6 +108,7 @@ const Operator* OperatorOf(const c10::OperatorHandle& handle) {
 
 c10::IValue ToIValue(const ArgSpec& spec, const Argument& argument, SymbolValues symbols) {
   if (std::holds_alternative<std::monostate>(argument)) {
+    if (spec.kind == ArgKind::kGenerator) return c10::IValue(CurrentGenerator());
     // A missing tensor is none where the schema allows it, and an undefined tensor everywhere else.
     bool undefined = spec.kind == ArgKind::kTensor && !spec.optional;
     return undefined ? c10::IValue(at::Tensor()) : c10::IValue();

@@ -6,18 +6,20 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <cpuid.h>
 #include <dlfcn.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
+#include "gt/base/machine_memory.h"
+#include "gt/exec/cpu_memory.h"
+#include "gt/exec/cuda_library.h"
 
 namespace gt {
 namespace {
@@ -123,18 +125,36 @@ MemoryUse MemoryOf(c10::Device device) {
         stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
     return {bytes.current, bytes.peak};
   }
-  MemoryUse use;
-  int64_t pages = 0, resident = 0;
-  std::ifstream statm("/proc/self/statm");
-  if (statm >> pages >> resident) use.current = resident * sysconf(_SC_PAGESIZE);
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  use.peak = usage.ru_maxrss * 1024;
-  return use;
+  const MemoryMeter& meter = CurrentMeter();
+  return {meter.current(), meter.peak()};
 }
 
 void ResetPeakMemory(c10::Device device) {
-  if (device.is_cuda()) at::getDeviceAllocator(c10::kCUDA)->resetPeakStats(device.index());
+  if (device.is_cuda()) {
+    at::getDeviceAllocator(c10::kCUDA)->resetPeakStats(device.index());
+  } else {
+    CurrentMeter().ResetPeak();
+  }
+}
+
+int64_t AvailableMemoryOf(c10::Device device) {
+  if (!device.is_cuda()) return AvailableMemory();
+  return static_cast<int64_t>(
+      at::getDeviceAllocator(c10::kCUDA)->getMemoryInfo(device.index()).first);
+}
+
+void LimitMemory(c10::Device device, int64_t bytes) {
+  if (!device.is_cuda()) {
+    CurrentMeter().Limit(bytes);
+    return;
+  }
+  using Limit = void (*)(double fraction, int device);
+  static auto limit = reinterpret_cast<Limit>(FindInCudaLibrary("gt_limit_device_memory"));
+  if (limit == nullptr) {
+    Fail(ErrorCode::kNoGpu, "the memory of a GPU can be limited only with libgt_cuda.so");
+  }
+  auto whole = at::getDeviceAllocator(c10::kCUDA)->getMemoryInfo(device.index()).second;
+  limit(std::min(static_cast<double>(bytes) / static_cast<double>(whole), 1.0), device.index());
 }
 
 }  // namespace gt

@@ -34,9 +34,13 @@ struct MemoryUse {
   int64_t current = 0;
   int64_t peak = 0;
 };
-// Bytes in use: the allocator's on a GPU, the process's resident set on the CPU.
+// Bytes that tensors of this rank occupy: on the CPU those of the thread's meter (exec/cpu_memory.h).
 MemoryUse MemoryOf(c10::Device device);
-// The peak counts from now on; on the CPU it cannot be reset.
+// The peak counts from now on.
 void ResetPeakMemory(c10::Device device);
+// Bytes that are free on the device: not in use by this process or any other.
+int64_t AvailableMemoryOf(c10::Device device);
+// Allocations of this rank that go beyond fail with libtorch's OutOfMemoryError.
+void LimitMemory(c10::Device device, int64_t bytes);
 
 }  // namespace gt

@@ -206,12 +206,16 @@ std::vector<at::Tensor> Program::Run(std::span<const at::Tensor> inputs) {
       if (profiler != nullptr) profiler->End();
       for (Register dead : instruction.dead) registers_[static_cast<size_t>(dead)].reset();
     }
+  } catch (const c10::OutOfMemoryError& error) {
+    std::string what = error.what_without_backtrace();
+    DropRegisters();
+    FailOutOfMemory(instructions_[done], what);
   } catch (const c10::Error& error) {
     std::string what = error.what_without_backtrace();
-    for (at::Tensor& tensor : registers_) tensor.reset();
+    DropRegisters();
     FailAt(instructions_[done], what);
   } catch (...) {
-    for (at::Tensor& tensor : registers_) tensor.reset();
+    DropRegisters();
     throw;
   }
   std::vector<at::Tensor> outputs;
@@ -220,6 +224,19 @@ std::vector<at::Tensor> Program::Run(std::span<const at::Tensor> inputs) {
   for (Register output : outputs_) registers_[static_cast<size_t>(output)].reset();
   for (size_t i = 0; i < inputs.size(); ++i) registers_[i].reset();
   return outputs;
+}
+
+void Program::DropRegisters() {
+  stack_.clear();
+  for (at::Tensor& tensor : registers_) tensor.reset();
+}
+
+void Program::FailOutOfMemory(const Instruction& instruction, const std::string& what) const {
+  const Node& node = *instruction.node;
+  throw OutOfMemory(
+      fmt::format("there was no memory for {} (module '{}', {}): {}", node.op().name.str(),
+                  node.meta().module.str(), Spelling(node.meta().phase), what),
+      &node, symbol_values_);
 }
 
 void Program::FailAt(const Instruction& instruction, const std::string& what) const {

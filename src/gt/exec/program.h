@@ -14,10 +14,27 @@
 #include <span>
 #include <vector>
 
+#include "gt/base/error.h"
 #include "gt/exec/binding.h"
 #include "gt/ir/graph.h"
 
 namespace gt {
+
+// The device's memory did not suffice for a node.
+class OutOfMemory : public Error {
+ public:
+  OutOfMemory(std::string message, const Node* node, std::vector<int64_t> symbols)
+      : Error(ErrorCode::kDeviceMemoryExhausted, std::move(message)),
+        node_(node),
+        symbols_(std::move(symbols)) {}
+  const Node& node() const { return *node_; }
+  // Value of each symbol of the graph in that run, as far as known by then.
+  const std::vector<int64_t>& symbols() const { return symbols_; }
+
+ private:
+  const Node* node_;
+  std::vector<int64_t> symbols_;
+};
 
 class Program {
  public:
@@ -68,6 +85,7 @@ class Program {
     std::vector<SymbolId> binds;
   };
 
+  void DropRegisters();
   void LowerNode(const Node& node);
   void LowerKernel(const Node& node, Instruction& instruction);
   void LowerViews(const Node& node, Instruction& instruction);
@@ -80,6 +98,7 @@ class Program {
   // Views are made from the graph's types, so a kernel whose result is laid out otherwise must not go
   // unnoticed. Checked whenever sizes are new, and at every run where data decides them.
   void CheckResult(const Instruction& instruction, size_t index, const at::Tensor& tensor) const;
+  [[noreturn]] void FailOutOfMemory(const Instruction& instruction, const std::string& what) const;
   [[noreturn]] void FailAt(const Instruction& instruction, const std::string& what) const;
   Register RegisterOf(const Value* value) const;
 

@@ -331,6 +331,14 @@ Dim operator+(const Dim& a, const Dim& b) {
   return DimBuilder::AddScaled(a, b, 1);
 }
 
+// Halves of equal length: every term is copied as often as the number can be halved.
+Dim Sum(std::span<const Dim> dims) {
+  if (dims.empty()) return 0;
+  if (dims.size() == 1) return dims[0];
+  const size_t half = dims.size() / 2;
+  return Sum(dims.first(half)) + Sum(dims.subspan(half));
+}
+
 Dim operator-(const Dim& a, const Dim& b) {
   if (b.Is(0)) return a;
   return DimBuilder::AddScaled(a, b, -1);
@@ -390,13 +398,19 @@ Dim ApplyAtom(Dim::AtomKind kind, const Dim& a, const Dim& b) {
 }  // namespace
 
 Dim Dim::Substitute(const std::function<Dim(SymbolId)>& replace) const {
-  return Fold(Visitor<Dim>{
-      [](int64_t value) { return Dim(value); },
-      replace,
-      ApplyAtom,
-      [](const Dim& a, const Dim& b) { return a + b; },
-      [](const Dim& a, const Dim& b) { return a * b; },
-  });
+  if (is_const()) return *this;
+  std::vector<Dim> terms = {Dim(expr_->constant)};
+  for (const Expr::Term& term : expr_->terms) {
+    Dim product = term.coefficient;
+    for (const auto& atom : term.atoms) {
+      product *=
+          atom->kind == AtomKind::kSymbol
+              ? replace(atom->symbol)
+              : ApplyAtom(atom->kind, atom->a.Substitute(replace), atom->b.Substitute(replace));
+    }
+    terms.push_back(std::move(product));
+  }
+  return Sum(terms);
 }
 
 int64_t Dim::Evaluate(SymbolValues values) const {

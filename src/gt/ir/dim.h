@@ -114,6 +114,7 @@ Dim CeilDiv(const Dim& a, const Dim& b);
 Dim Min(const Dim& a, const Dim& b);
 Dim Max(const Dim& a, const Dim& b);
 Dim Product(std::span<const Dim> dims);
+Dim Sum(std::span<const Dim> dims);  // adding one by one would cost the square of their number
 
 struct Dim::Expr {
   struct Atom {

@@ -203,6 +203,14 @@ enum class Collective : uint8_t {
   kWait
 };
 
+// Copies between the device's memory and the host's, side by side with compute.
+enum class Transfer : uint8_t {
+  kNone,
+  kOffload,  // begins a copy to the host
+  kReload,   // begins a copy back
+  kWait,     // the first argument, behind whose copy compute then is; holds on to what is copied
+};
+
 struct Operator {
   Name name;  // "aten::transpose.int": namespace, operator and overload
   Schema schema;
@@ -213,6 +221,7 @@ struct Operator {
   bool reads_data = false;    // binds data symbols; synchronizes with the device
   Collective collective = Collective::kNone;
   int group_arg = -1;  // schema position of the process group's name
+  Transfer transfer = Transfer::kNone;
 
   // Every result aliases an argument; executing it moves no data.
   bool is_view() const { return view_; }

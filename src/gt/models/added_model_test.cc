@@ -370,8 +370,7 @@ TEST_F(AddedModel, CapturedEqualsEagerOverManySteps) {
       ModelPtr eager_model = TinyModel(config, bf16), captured_model = TinyModel(config, bf16);
       auto eager = MakeEagerStep(*eager_model, LossConfigOf(config, *eager_model));
       auto captured = MakeCapturedStep(
-          *captured_model, CaptureStep(*captured_model, config, at::kCPU, false, nullptr),
-          ExecutorKind::kFast);
+          *captured_model, CaptureStep(*captured_model, config, at::kCPU, false, nullptr));
       AdamW eager_optimizer(NamedParameters(*eager_model), config.optimizer);
       AdamW captured_optimizer(NamedParameters(*captured_model), config.optimizer);
       for (int64_t step = 0; step < 6; ++step) {
@@ -389,8 +388,7 @@ TEST_F(AddedModel, CapturedEqualsEagerOverManySteps) {
 TEST_F(AddedModel, LearnsABatchByHeart) {
   Config config = TinyConfig();
   ModelPtr model = TinyModel(config);
-  auto step = MakeCapturedStep(*model, CaptureStep(*model, config, at::kCPU, false, nullptr),
-                               ExecutorKind::kFast);
+  auto step = MakeCapturedStep(*model, CaptureStep(*model, config, at::kCPU, false, nullptr));
   AdamW optimizer(NamedParameters(*model), config.optimizer);
   Batch batch = RandomBatch(4, 0);
   double first = 0, last = 0;
@@ -409,8 +407,8 @@ TEST_F(AddedModel, OneCaptureServesOtherBatchSizes) {
     Config config = TinyConfig(AttentionMask::kBlockCausal);
     ModelPtr model = TinyModel(config);
     auto eager = MakeEagerStep(*model, LossConfigOf(config, *model));
-    auto captured =
-        MakeCapturedStep(*model, CaptureStep(*model, config, at::kCPU, true, nullptr), executor);
+    auto captured = MakeCapturedStep(*model, CaptureStep(*model, config, at::kCPU, true, nullptr),
+                                     {.executor = executor});
     for (int64_t rows : {2, 5, 4, 3}) {
       Batch batch = RandomBatch(rows, rows);
       ExpectSameBits(eager->Run(batch, batch.valid_tokens),

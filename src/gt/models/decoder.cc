@@ -57,8 +57,13 @@ TransformerBlock::TransformerBlock(std::shared_ptr<Attention> attention,
 }
 
 at::Tensor TransformerBlock::forward(const at::Tensor& x, const nn::AttentionInputs& inputs) {
-  at::Tensor h = x + attention_(attention_norm_(x), inputs);
-  return h + feed_forward_(ffn_norm_(h));
+  auto dropped = [this](const at::Tensor& branch) { return dropout_ ? dropout_(branch) : branch; };
+  at::Tensor h = x + dropped(attention_(attention_norm_(x), inputs));
+  return h + dropped(feed_forward_(ffn_norm_(h)));
+}
+
+void TransformerBlock::AddDropout(double share) {
+  dropout_ = AddChild<nn::Dropout>("dropout", share);
 }
 
 Decoder::Decoder(const DecoderConfig& config, const ModelOptions& options, Init embedding,
@@ -75,6 +80,7 @@ Decoder::Decoder(const DecoderConfig& config, const ModelOptions& options, Init 
   auto layers = register_module("layers", std::make_shared<nn::Module>());
   for (int64_t i = 0; i < config.layers; ++i) {
     layers_.emplace_back(layers->register_module(std::to_string(i), block(i)));
+    if (options.dropout > 0) layers_.back()->AddDropout(options.dropout);
   }
   norm_ = AddChild<nn::RmsNorm>("norm", config.width, config.norm_epsilon);
   if (!config.tied) output_ = AddChild<nn::Linear>("output", config.width, config.vocab, head);

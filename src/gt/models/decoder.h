@@ -33,6 +33,8 @@ class TransformerBlock : public nn::Module {
                    std::shared_ptr<nn::FeedForward> feed_forward, int64_t width,
                    double norm_epsilon);
   at::Tensor forward(const at::Tensor& x, const nn::AttentionInputs& inputs);
+  // From now on training drops this share of what attention and feed-forward add.
+  void AddDropout(double share);
 
   const Attention& attention() const { return *attention_; }
   const nn::FeedForward& feed_forward() const { return *feed_forward_; }
@@ -42,6 +44,7 @@ class TransformerBlock : public nn::Module {
   nn::Ref<Attention> attention_;
   nn::Ref<nn::RmsNorm> attention_norm_, ffn_norm_;
   nn::Ref<nn::FeedForward> feed_forward_;
+  nn::Ref<nn::Dropout> dropout_;  // empty: nothing is dropped
   nn::Moe* moe_;
 };
 

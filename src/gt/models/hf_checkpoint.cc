@@ -49,33 +49,17 @@ class RegionGatherer {
     world_->Publish(fmt::format("export/{}", world_->rank()), mine.dump());
     if (!world_->first()) return;
     for (int64_t rank = 0; rank < world_->size(); ++rank) {
-      boxes_.push_back(nlohmann::json::parse(world_->Read(fmt::format("export/{}", rank))));
+      boxes_.push_back(nlohmann::json::parse(world_->Read(fmt::format("export/{}", rank), rank)));
     }
   }
 
   bool leads() const { return !Together() || world_->first(); }
 
-  // Of rank 0.
-  at::Tensor Gather(size_t entry) {
+  // Of rank 0: a tensor of the checkpoint.
+  at::Tensor Gather(size_t entry, at::ScalarType dtype) {
     const nn::StateTensor& state = states_.at(entries_[entry].target);
-    TensorBox bounds = HfMapping(entries_[entry], state.box.whole).Bounds();
-    if (!Together()) return Part(state, bounds);
-    world_->Sum({static_cast<double>(entry)});
-    at::Tensor region = at::empty(bounds.sizes, state.tensor.options().device(at::kCPU));
-    TensorBox own = state.box.Intersect(bounds);
-    if (own.elements() > 0) Place(region, bounds, own, Part(state, own));
-    for (int64_t rank = 1; rank < world_->size(); ++rank) {
-      const nlohmann::json& boxes = boxes_[static_cast<size_t>(rank)];
-      auto found = boxes.find(state.name);
-      if (found == boxes.end()) continue;
-      TensorBox theirs{state.box.whole, found->at(0), found->at(1)};
-      TensorBox common = theirs.Intersect(bounds);
-      if (common.elements() == 0) continue;
-      at::Tensor part = at::empty(common.sizes, region.options());
-      world_->Receive(part, rank);
-      Place(region, bounds, common, part);
-    }
-    return region;
+    HfMapping mapping(entries_[entry], state.box.whole);
+    return mapping.Extract(Region(entry, state, mapping.Bounds()), dtype);
   }
 
   // Of the other ranks: until rank 0 says that it is done.
@@ -96,6 +80,26 @@ class RegionGatherer {
   }
 
  private:
+  at::Tensor Region(size_t entry, const nn::StateTensor& state, const TensorBox& bounds) {
+    if (!Together()) return Part(state, bounds);
+    world_->Sum({static_cast<double>(entry)});
+    at::Tensor region = at::empty(bounds.sizes, state.tensor.options().device(at::kCPU));
+    TensorBox own = state.box.Intersect(bounds);
+    if (own.elements() > 0) Place(region, bounds, own, Part(state, own));
+    for (int64_t rank = 1; rank < world_->size(); ++rank) {
+      const nlohmann::json& boxes = boxes_[static_cast<size_t>(rank)];
+      auto found = boxes.find(state.name);
+      if (found == boxes.end()) continue;
+      TensorBox theirs{state.box.whole, found->at(0), found->at(1)};
+      TensorBox common = theirs.Intersect(bounds);
+      if (common.elements() == 0) continue;
+      at::Tensor part = at::empty(common.sizes, region.options());
+      world_->Receive(part, rank);
+      Place(region, bounds, common, part);
+    }
+    return region;
+  }
+
   bool Together() const { return world_ != nullptr && world_->size() > 1; }
 
   static at::Tensor Part(const nn::StateTensor& state, const TensorBox& wanted) {
@@ -207,7 +211,6 @@ void SaveHfFolder(LanguageModel& model, const std::string& folder, at::ScalarTyp
     return;
   }
   CreateFolders(folder);
-  auto targets = StateByName(model);
   std::vector<TensorSource> sources;
   for (size_t i = 0; i < entries.size(); ++i) {
     const HfTensor& entry = entries[i];
@@ -215,9 +218,8 @@ void SaveHfFolder(LanguageModel& model, const std::string& folder, at::ScalarTyp
     bool bias = entry.target.ends_with("expert_bias");
     at::ScalarType type = bias ? at::kFloat : dtype;
     TensorSource source{entry.name, FromTorch(type), entry.sizes, {}};
-    HfMapping mapping(entry, targets.at(entry.target).box.whole);
-    source.write = [&gatherer, i, mapping, type](const ByteSink& sink) {
-      at::Tensor values = mapping.Extract(gatherer.Gather(i), type);
+    source.write = [&gatherer, i, type](const ByteSink& sink) {
+      at::Tensor values = gatherer.Gather(i, type);
       sink({static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()});
     };
     sources.push_back(std::move(source));

@@ -22,6 +22,7 @@ struct ModelOptions {
   int64_t vocab = 0;           // the same
   double load_balance = -1;    // how fast expert biases move; negative: the flavor's
   bool force_balance = false;  // experts in turn, for measurements
+  double dropout = 0.0;        // share of what blocks add that training drops
 };
 
 // Both [batch, length], int64.

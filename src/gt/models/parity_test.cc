@@ -85,7 +85,7 @@ class ParityTest : public ::testing::TestWithParam<Case> {
     if (GetParam().mode == CompileMode::kEager)
       return MakeEagerStep(model, LossConfigOf(config_, model));
     Captured captured = CaptureStep(model, config_, at::kCPU, /*symbolic_batch=*/false, nullptr);
-    return MakeCapturedStep(model, std::move(captured), ExecutorKind::kFast);
+    return MakeCapturedStep(model, std::move(captured));
   }
 
   std::string folder_;

@@ -4,6 +4,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "gt/exec/generator.h"
+
 namespace gt::nn {
 namespace {
 
@@ -52,6 +54,16 @@ at::Tensor Embedding::forward(const at::Tensor& indices) {
   at::Tensor elsewhere = at::logical_or(at::lt(local, 0), at::ge(local, kept_->count));
   at::Tensor found = at::embedding(weight_(), local.masked_fill(elsewhere, 0));
   return found.masked_fill(elsewhere.unsqueeze(-1), 0.0);
+}
+
+Dropout::Dropout(double share) : share_(share) {}
+
+at::Tensor Dropout::forward(const at::Tensor& x) {
+  if (!is_training() || share_ == 0) return x;
+  // One byte for each element, where a draw in x's type would take two or four.
+  at::Tensor kept =
+      at::empty_like(x, x.options().dtype(at::kBool)).bernoulli_(1 - share_, CurrentGenerator());
+  return x * kept * (1 / (1 - share_));
 }
 
 RmsNorm::RmsNorm(int64_t width, double epsilon) : width_(width), epsilon_(epsilon) {

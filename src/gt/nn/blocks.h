@@ -47,6 +47,17 @@ class RmsNorm : public Module {
   double epsilon_;
 };
 
+// Zeroes a share of the elements while training and scales the others up, so that sums stay what they
+// were on average. Draws from the rank's generator (exec/generator.h).
+class Dropout : public Module {
+ public:
+  explicit Dropout(double share);
+  at::Tensor forward(const at::Tensor& x);
+
+ private:
+  double share_;
+};
+
 // What stands after attention in a block: one SwiGlu, or a mixture of experts.
 class FeedForward : public Module {
  public:

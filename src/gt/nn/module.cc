@@ -54,32 +54,6 @@ double NormalQuantile(double p) {
          (((((b[0] * r + b[1]) * r + b[2]) * r + b[3]) * r + b[4]) * r + 1);
 }
 
-// Elements of a box that stand next to each other in the whole tensor, and how many such rows there
-// are before each dimension repeats.
-struct Rows {
-  explicit Rows(const TensorBox& box) : box(box) {
-    for (size_t i = 0; i + 1 < box.sizes.size(); ++i) count *= box.sizes[i];
-    if (!box.sizes.empty()) length = box.sizes.back();
-  }
-  // Index in the whole tensor of the first element of row `row`.
-  int64_t First(int64_t row) const {
-    int64_t index = 0, stride = 1;
-    for (size_t i = box.sizes.size(); i-- > 0;) {
-      int64_t position = box.offset[i];
-      if (i + 1 < box.sizes.size()) {
-        position += row % box.sizes[i];
-        row /= box.sizes[i];
-      }
-      index += position * stride;
-      stride *= box.whole[i];
-    }
-    return index;
-  }
-  const TensorBox& box;
-  int64_t count = 1;
-  int64_t length = 1;
-};
-
 at::Tensor Draw(const Init& init, const TensorBox& box, uint64_t stream) {
   if (init.kind == Init::Kind::kZeros) return at::zeros(box.sizes, at::kFloat);
   if (init.kind == Init::Kind::kOnes) return at::ones(box.sizes, at::kFloat);
@@ -91,13 +65,13 @@ at::Tensor Draw(const Init& init, const TensorBox& box, uint64_t stream) {
   if (init.kind == Init::Kind::kTruncatedNormal) {
     below = 0.5 * std::erfc(init.cut / (init.deviation * std::numbers::sqrt2));
   }
-  Rows rows(box);
-  int64_t grain = std::max<int64_t>(1, 65536 / rows.length);
-  at::parallel_for(0, rows.count, grain, [&](int64_t begin, int64_t end) {
+  BoxRows rows(box);
+  int64_t grain = std::max<int64_t>(1, 65536 / rows.length());
+  at::parallel_for(0, rows.count(), grain, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       auto first = static_cast<uint64_t>(rows.First(row));
-      float* out = data + row * rows.length;
-      for (int64_t i = 0; i < rows.length; ++i) {
+      float* out = data + row * rows.length();
+      for (int64_t i = 0; i < rows.length(); ++i) {
         double share =
             below + UniformAt(stream, first + static_cast<uint64_t>(i)) * (1 - 2 * below);
         out[i] = static_cast<float>(init.deviation * NormalQuantile(share));
@@ -148,13 +122,25 @@ void Module::ForEachState(const std::function<void(const std::string&, at::Tenso
   }
 }
 
+void Module::Replace(const std::string& name, Parameter& parameter, at::Tensor by) {
+  by.requires_grad_(parameter.tensor_.requires_grad());
+  parameters_[name] = by;
+  parameter.tensor_ = std::move(by);
+}
+
+void Module::StoreOwnAs(at::ScalarType dtype) {
+  for (auto& [name, parameter] : own_parameters_) {
+    const at::Tensor& tensor = parameter->tensor_;
+    GT_CHECK(tensor.is_meta(), "parameter '{}' has its data already", name);
+    Replace(name, *parameter, at::empty(tensor.sizes(), tensor.options().dtype(dtype)));
+  }
+}
+
 void Module::AllocateOwn(at::Device device, at::ScalarType dtype) {
   for (auto& [name, parameter] : own_parameters_) {
-    at::Tensor& tensor = parameter->tensor_;
-    at::Tensor real = at::empty(tensor.sizes(), tensor.options().device(device).dtype(dtype));
-    real.requires_grad_(tensor.requires_grad());
-    parameters_[name] = real;
-    tensor = real;
+    const at::Tensor& tensor = parameter->tensor_;
+    Replace(name, *parameter,
+            at::empty(tensor.sizes(), tensor.options().device(device).dtype(dtype)));
   }
   for (Buffer& buffer : own_buffers_) buffer.tensor.set_data(buffer.tensor.to(device));
 }
@@ -171,12 +157,9 @@ void Module::InitializeOwn(int64_t seed) {
 void Module::KeepPart(const std::string& name, const TensorBox& box) {
   for (auto& [own, parameter] : own_parameters_) {
     if (own != name) continue;
-    at::Tensor& tensor = parameter->tensor_;
+    const at::Tensor& tensor = parameter->tensor_;
     GT_CHECK(tensor.is_meta(), "parameter '{}' has its data already", name);
-    at::Tensor part = at::empty(box.sizes, tensor.options());
-    part.requires_grad_(tensor.requires_grad());
-    parameters_[name] = part;
-    tensor = part;
+    Replace(name, *parameter, at::empty(box.sizes, tensor.options()));
     parameter->box_ = box;
   }
 }
@@ -207,6 +190,10 @@ std::vector<Module*> ModulesOf(Module& root) {
   std::vector<Module*> found;
   Walk(root, "", [&found](const std::string&, Module& module) { found.push_back(&module); });
   return found;
+}
+
+void StoreAs(Module& root, at::ScalarType dtype) {
+  for (Module* module : ModulesOf(root)) module->StoreOwnAs(dtype);
 }
 
 void Allocate(Module& root, at::Device device, at::ScalarType dtype) {

@@ -90,7 +90,9 @@ class Module : public torch::nn::Module {
   // Gives parameters memory on `device`, uninitialized, and moves buffers there.
   void AllocateOwn(at::Device device, at::ScalarType dtype);
   void InitializeOwn(int64_t seed);
-  // From now on the module holds this part of its parameter. Before it is allocated.
+  // Parameters are of this type from now on. Before they are allocated, as the next.
+  void StoreOwnAs(at::ScalarType dtype);
+  // From now on the module holds this part of its parameter.
   void KeepPart(const std::string& name, const TensorBox& box);
 
   // Applied to the first argument of every call through Ref, and to the result; several run in the
@@ -119,6 +121,7 @@ class Module : public torch::nn::Module {
 
  private:
   friend void NameModules(Module& root);
+  void Replace(const std::string& name, Parameter& parameter, at::Tensor by);
   static at::Tensor Apply(const std::vector<Transform>& transforms, at::Tensor x) {
     for (const Transform& transform : transforms) x = transform(x);
     return x;
@@ -169,6 +172,9 @@ std::string JoinName(const std::string& path, const std::string& name);
 
 // All modules of ours below and including `root`, in registration order.
 std::vector<Module*> ModulesOf(Module& root);
+
+// Parameters will be kept in this type: a step can be captured and measured before they have memory.
+void StoreAs(Module& root, at::ScalarType dtype);
 
 // Gives all parameters memory on `device` and moves buffers there. Parameters are kept in `dtype`;
 // buffers keep theirs.

@@ -72,12 +72,9 @@ void AllToAllRule(RuleContext& ctx) {
   if (input.sizes.empty()) ctx.Reject("a tensor without dimensions has no rows to exchange");
   const Shape &received = ctx.Ints(1), &sent = ctx.Ints(2);
   if (received.size() != sent.size()) ctx.Reject("needs as many output splits as input splits");
-  Dim rows = 0, sent_rows = 0;
-  for (const Dim& part : received) rows += part;
-  for (const Dim& part : sent) sent_rows += part;
-  rules::RequireEqual(ctx, sent_rows, input.sizes[0], "the input splits must add up to the rows");
+  rules::RequireEqual(ctx, Sum(sent), input.sizes[0], "the input splits must add up to the rows");
   Shape sizes = input.sizes;
-  sizes[0] = std::move(rows);
+  sizes[0] = Sum(received);
   ReturnContiguous(ctx, input, std::move(sizes));
 }
 

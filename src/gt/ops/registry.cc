@@ -43,6 +43,7 @@ class Registry {
     RegisterAttention(table);
     RegisterCollectives(table);
     RegisterDataReads(table);
+    RegisterTransfers(table);
     owned_ = table.Take();
     for (const std::unique_ptr<Operator>& op : owned_) {
       all_.push_back(op.get());

@@ -34,5 +34,6 @@ void RegisterLoss(OperatorTable& table);
 void RegisterAttention(OperatorTable& table);
 void RegisterCollectives(OperatorTable& table);
 void RegisterDataReads(OperatorTable& table);
+void RegisterTransfers(OperatorTable& table);
 
 }  // namespace gt

@@ -47,7 +47,7 @@ class AllToAllExchange : public nn::ExpertExchange {
       at::NoGradGuard no_gradients;
       AnnotationGuard annotation({.exchange = TokenExchange::kCountSync});
       arrived.sent = ReadInts(counts.view({ranks, experts}).sum(1), {.sum = rows.sym_size(0)});
-      arrived.received = ReadInts(from_ranks.sum(1));
+      arrived.received = ReadInts(from_ranks.sum(1), {.expected_sum = rows.sym_size(0)});
     }
     at::Tensor by_rank;
     {

@@ -20,7 +20,8 @@ Aliasing AliasingOf(const Operator& op) {
   static const std::array<Name, 2> kHidden = {Name("aten::_unsafe_view"),
                                               Name("aten::_reshape_alias")};
   if (IsOneOf(op, kMayAlias)) return Aliasing::kMayAlias;
-  if (op.is_view() || op.collective == Collective::kWait || IsOneOf(op, kHidden)) {
+  if (op.is_view() || op.collective == Collective::kWait || op.transfer == Transfer::kWait ||
+      IsOneOf(op, kHidden)) {
     return Aliasing::kAlways;
   }
   return Aliasing::kNone;

@@ -3,7 +3,6 @@
 #include <memory>
 
 namespace gt {
-namespace {
 
 Meta BackwardMeta(Meta meta) {
   meta.phase = Phase::kBackward;
@@ -14,8 +13,6 @@ Meta BackwardMeta(Meta meta) {
   }
   return meta;
 }
-
-}  // namespace
 
 Node* InsertBackwardCopy(Graph& graph, const Node& original, std::vector<Value*> operands,
                          Node* before, std::vector<std::string> names) {

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <unordered_map>
 
 #include "gt/base/error.h"
 #include "gt/base/fqn_pattern.h"
 #include "gt/base/logging.h"
 #include "gt/passes/aliasing.h"
+#include "gt/passes/layers.h"
+#include "gt/passes/parameter_nodes.h"
 
 namespace gt {
 namespace {
@@ -36,70 +37,9 @@ constexpr std::array kKept = {
     KeptOperator{"_c10d_functional::all_to_all_single", kExchange},
 };
 
-bool IsKept(const Operator& op) {
-  static const std::vector<const Operator*> kOperators = [] {
-    std::vector<const Operator*> operators;
-    for (const KeptOperator& kept : kKept) operators.push_back(FindOperator(kept.name));
-    return operators;
-  }();
-  return std::find(kOperators.begin(), kOperators.end(), &op) != kOperators.end();
-}
-
 bool IsRecomputed(Recompute tag) {
   return tag == Recompute::kPreferRecompute || tag == Recompute::kMustRecompute;
 }
-
-// The number behind "layers." in a module's name, or -1.
-int32_t LayerOf(std::string_view module) {
-  constexpr std::string_view kLayers = "layers.";
-  for (size_t at = 0; (at = module.find(kLayers, at)) != std::string_view::npos; ++at) {
-    if (at > 0 && module[at - 1] != '.') continue;
-    std::string_view rest = module.substr(at + kLayers.size());
-    int32_t layer = -1;
-    auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
-    bool whole = end == rest.data() + rest.size() || *end == '.';
-    if (error == std::errc() && whole && layer >= 0) return layer;
-  }
-  return -1;
-}
-
-// Layers of modules, each name read once.
-class Layers {
- public:
-  int32_t Of(const Node& node) {
-    auto [found, is_new] = known_.try_emplace(node.meta().module, -1);
-    if (is_new) found->second = LayerOf(found->first.str());
-    return found->second;
-  }
-
- private:
-  std::unordered_map<Name, int32_t> known_;
-};
-
-// Which nodes compute with parameters alone: casts, gathers, views. How long gathered parameters
-// live is what passes/reshard_after_forward.h decides, under every policy.
-class ParameterNodes {
- public:
-  explicit ParameterNodes(const Graph& graph) : graph_(graph) {}
-
-  // Nodes are shown in order.
-  bool Add(const Node& node) {
-    bool all =
-        node.operand_count() > 0 && !node.op().random && node.meta().phase != Phase::kBackward;
-    for (int32_t i = 0; i < node.operand_count() && all; ++i) all = Contains(*node.operand(i));
-    nodes_.push_back(all);
-    return all;
-  }
-
- private:
-  bool Contains(const Value& value) const {
-    if (!value.is_input()) return nodes_[static_cast<size_t>(value.producer()->number())];
-    return graph_.inputs()[static_cast<size_t>(value.index())]->role == InputRole::kParameter;
-  }
-
-  const Graph& graph_;
-  std::vector<bool> nodes_;  // by number
-};
 
 // One decision for each node of a graph. They do not depend on tags that are there already.
 class Decisions {
@@ -125,8 +65,11 @@ class Decisions {
   Recompute& TagOf(const Node& node) { return tags_[static_cast<size_t>(node.number())]; }
 
   Recompute Decide(const Node& node) {
-    bool of_parameters = parameters_.Add(node);
-    if (policy_ == MemoryPolicy::kNone || node.meta().phase != Phase::kForward || of_parameters) {
+    if (policy_ == MemoryPolicy::kNone || node.meta().phase != Phase::kForward) {
+      return Recompute::kNone;
+    }
+    // Other passes decide about these.
+    if (parameters_.ServesCollective(node) || node.op().transfer != Transfer::kNone) {
       return Recompute::kNone;
     }
     const Node* exchange = ExchangeBehind(node);
@@ -150,9 +93,7 @@ class Decisions {
 
   // What cannot be had a second time, under any policy, or is there until the end anyway.
   bool MustKeep(const Node& node) const {
-    const Operator& op = node.op();
-    // It would draw other numbers, bind its data symbols twice, have its effect twice.
-    if (op.random || op.reads_data || !node.bound_symbols().empty() || op.side_effect) return true;
+    if (!HarmOfRepeating(node).empty()) return true;
     // Updates of buffers and whatever else the step returns.
     for (int32_t i = 0; i < node.result_count(); ++i) {
       if (returned_.Contains(*node.result(i))) return true;
@@ -182,13 +123,14 @@ class Decisions {
   }
 
   // Without this, one value of the last layer could ask for the whole forward again. Values outside
-  // of layers count as before all of them.
+  // of layers count as before all of them. What is made of parameters alone asks for nothing else.
   void SaveWhatEntersLayer(const Node& node) {
     if (!IsRecomputed(Of(node))) return;
     const int32_t layer = layers_.Of(node);
     for (int32_t i = 0; i < node.operand_count(); ++i) {
       const Node* producer = node.operand(i)->producer();
-      if (producer != nullptr && layers_.Of(*producer) < layer) Save(*node.operand(i));
+      if (producer == nullptr || parameters_.Contains(*producer)) continue;
+      if (layers_.Of(*producer) < layer) Save(*node.operand(i));
     }
   }
 
@@ -256,6 +198,30 @@ const Operator& SelectedOperator(std::string_view selector, std::string_view tex
 
 std::span<const KeptOperator> KeptOperators() { return kKept; }
 
+bool IsKept(const Operator& op) {
+  static const std::vector<const Operator*> kOperators = [] {
+    std::vector<const Operator*> operators;
+    for (const KeptOperator& kept : kKept) operators.push_back(FindOperator(kept.name));
+    return operators;
+  }();
+  return std::find(kOperators.begin(), kOperators.end(), &op) != kOperators.end();
+}
+
+bool IsGeneratorOperator(const Operator& op) {
+  static const Operator* const kRead = FindOperator("gt::generator_state");
+  static const Operator* const kSet = FindOperator("gt::set_generator_state");
+  return &op == kRead || &op == kSet;
+}
+
+std::string_view HarmOfRepeating(const Node& node) {
+  const Operator& op = node.op();
+  if (!node.bound_symbols().empty()) return "it would bind its data symbols a second time";
+  if (op.reads_data) return "it would make the host wait for the device a second time";
+  if (op.side_effect) return "it would have its effect twice";
+  if (IsGeneratorOperator(op)) return "it would find the generator in another state";
+  return {};
+}
+
 bool SaveSelector::Selects(const Node& node) const {
   return &node.op() == op && MatchesFqn(modules, node.meta().module.str());
 }
@@ -304,15 +270,17 @@ const PassInfo& ApplyMemoryPolicy::info() const {
           "matrix "
           "product of a layer computed again. Full computes everything again but what `save` "
           "names. "
-          "Under every policy random values, sizes read from data and what the step returns are "
-          "kept, and so is what enters a layer from the ones before it, as far as the layer "
-          "computes with it again. Views are made again from what they look into. A wait goes with "
-          "its collective.",
+          "Under every policy sizes read from data, states of random generators and what the step "
+          "returns are kept, and so is what enters a layer from the ones before it, as far as the "
+          "layer computes with it again and it is not made of parameters alone. Views are made "
+          "again from what they look into, random values from the state of their generator. A wait "
+          "goes with its collective.",
       .reads = "phases, module names, operator facts, outputs.",
       .writes = "the recompute tag of forward nodes, whatever it was before.",
       .never =
-          "tags what is made of parameters alone, since reshard_after_forward decides how long "
-          "gathered parameters live, nor anything of loss and backward.",
+          "tags a gather of parameters, what leads to it or is made of it, since "
+          "reshard_after_forward decides how long gathered parameters live, nor anything of loss "
+          "and backward.",
   };
   return kInfo;
 }

@@ -17,6 +17,19 @@ namespace gt {
 //   default  keeps what is dear to compute (the table KeptOperators), computes the rest again
 //   eager    as default, but every second matrix product of a layer is computed again
 //   full     computes everything again but what selectors name: of a layer only its input stays
+//   sac_and_offload  as default; passes/cpu_offload.h then moves kept values to the host
+//
+// Random values are computed again like others: a draw is cheap, its mask large, and rematerialize
+// makes the second draw equal to the first.
+//
+// Values made of parameters alone:
+//   - Where a collective gathers them, no policy decides about them: how long gathered parameters
+//     live is what passes/reshard_after_forward.h decides, and the cast in front of a gather is one
+//     rank's share only.
+//   - Where none does (one rank, or copies of the model on every rank), they are treated like other
+//     values: casts of all parameters would otherwise live from forward to backward. They are never
+//     kept for entering a layer, because what they are made of, the parameters, is there in any
+//     layer.
 
 struct KeptOperator {
   std::string_view name;
@@ -24,6 +37,14 @@ struct KeptOperator {
 };
 // What `default` and `eager` keep.
 std::span<const KeptOperator> KeptOperators();
+bool IsKept(const Operator& op);
+
+// Whether it reads or sets the state of a random generator.
+bool IsGeneratorOperator(const Operator& op);
+
+// What would go wrong if the node were computed a second time, such as "it would have its effect
+// twice"; empty: nothing.
+std::string_view HarmOfRepeating(const Node& node);
 
 // What `full` keeps on request: the results of one operator in the modules that a pattern
 // (base/fqn_pattern.h) names.

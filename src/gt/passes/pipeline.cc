@@ -2,6 +2,7 @@
 
 #include "gt/passes/canonicalize.h"
 #include "gt/passes/common_subexpression_elimination.h"
+#include "gt/passes/cpu_offload.h"
 #include "gt/passes/dead_code_elimination.h"
 #include "gt/passes/rematerialize.h"
 #include "gt/passes/reshard_after_forward.h"
@@ -19,6 +20,11 @@ PassList DefaultPipeline(const PipelineOptions& options) {
   if (options.memory.policy != MemoryPolicy::kNone) {
     passes.push_back(std::make_unique<ApplyMemoryPolicy>(options.memory));
     passes.push_back(std::make_unique<Rematerialize>());
+  }
+  // Behind rematerialization: what is computed again is then a backward user as any other, and
+  // reads what came back.
+  if (options.memory.policy == MemoryPolicy::kSacAndOffload) {
+    passes.push_back(std::make_unique<CpuOffload>(options.offload));
   }
   // Behind rematerialization: what is computed again then uses parameters that are gathered again.
   if (options.reshard_after_forward) passes.push_back(std::make_unique<ReshardParameters>());

@@ -7,6 +7,7 @@
 #include "gt/base/error.h"
 #include "gt/passes/canonicalize.h"
 #include "gt/passes/common_subexpression_elimination.h"
+#include "gt/passes/cpu_offload.h"
 #include "gt/passes/dead_code_elimination.h"
 #include "gt/passes/memory_policy.h"
 #include "gt/passes/rematerialize.h"
@@ -26,6 +27,7 @@ constexpr std::array kPasses = {
     PassEntry{"cse", Make<CommonSubexpressionElimination>},
     PassEntry{"memory_policy", Make<ApplyMemoryPolicy>},
     PassEntry{"rematerialize", Make<Rematerialize>},
+    PassEntry{"cpu_offload", Make<CpuOffload>},
     PassEntry{"reshard_after_forward", Make<ReshardParameters>},
 };
 

@@ -15,6 +15,7 @@ class Rematerialize : public Pass {
  private:
   Counter regions_{this, "regions", "runs of backward nodes that needed copies"};
   Counter copies_{this, "copies", "nodes computed again in the backward"};
+  Counter redrawn_{this, "redrawn", "those of them that draw random numbers a second time"};
   Counter erased_{this, "erased", "originals that nothing uses any more"};
 };
 

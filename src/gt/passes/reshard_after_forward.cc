@@ -1,40 +1,38 @@
 #include "gt/passes/reshard_after_forward.h"
 
 #include <unordered_map>
+#include <vector>
 
 #include "gt/passes/backward_copy.h"
+#include "gt/passes/parameter_nodes.h"
 
 namespace gt {
 namespace {
 
-// Which values are made of one parameter alone: it, its cast, its gather, views of that.
-class PreparedParameters {
+// Which values hold a gathered parameter and nothing else.
+class GatheredParameters {
  public:
-  explicit PreparedParameters(Graph& graph) {
-    for (const auto& input : graph.inputs()) {
-      if (input->role == InputRole::kParameter) prepared_[&input->value] = {};
-    }
-    for (Node* node : graph.nodes()) {
-      if (node->meta().phase == Phase::kBackward || node->op().random) continue;
-      bool all = node->operand_count() > 0, gathered = false;
-      for (int32_t i = 0; i < node->operand_count() && all; ++i) {
-        auto found = prepared_.find(node->operand(i));
-        all = found != prepared_.end();
-        gathered |= all && found->second.gathered;
+  explicit GatheredParameters(Graph& graph) {
+    ParameterNodes of_parameters(graph);
+    facts_.resize(static_cast<size_t>(graph.node_count()));
+    for (const Node* node : graph.nodes()) {
+      if (!of_parameters.Contains(*node)) continue;
+      Facts& facts = facts_[static_cast<size_t>(node->number())];
+      facts.gathered = node->op().collective == Collective::kAllGather;
+      for (int32_t i = 0; i < node->operand_count(); ++i) {
+        const Node* producer = node->operand(i)->producer();
+        if (producer != nullptr) facts.gathered |= Of(*producer).gathered;
       }
-      if (!all) continue;
-      gathered |= node->op().collective == Collective::kAllGather;
-      for (int32_t i = 0; i < node->result_count(); ++i) {
-        prepared_[node->result(i)] = {gathered, UsedByLoss(*node->result(i))};
-      }
+      facts.used_by_loss = UsedByLoss(*node);
     }
   }
 
   // A value that the backward should make again. What the loss uses is needed to the very end of the
   // forward, where its own backward begins: there is nothing to free.
-  bool WorthRepeating(const Value* value) const {
-    auto found = prepared_.find(value);
-    return found != prepared_.end() && found->second.gathered && !found->second.used_by_loss;
+  bool WorthRepeating(const Value& value) const {
+    const Node* producer = value.producer();
+    if (producer == nullptr || producer->number() < 0) return false;  // an input, or a copy
+    return Of(*producer).gathered && !Of(*producer).used_by_loss;
   }
 
  private:
@@ -42,13 +40,17 @@ class PreparedParameters {
     bool gathered = false;
     bool used_by_loss = false;
   };
-  static bool UsedByLoss(const Value& value) {
-    for (const Use& use : value.uses()) {
-      if (use.node() != nullptr && use.node()->meta().phase == Phase::kLoss) return true;
+  const Facts& Of(const Node& node) const { return facts_[static_cast<size_t>(node.number())]; }
+  static bool UsedByLoss(const Node& node) {
+    for (int32_t i = 0; i < node.result_count(); ++i) {
+      for (const Use& use : node.result(i)->uses()) {
+        if (use.node() != nullptr && use.node()->meta().phase == Phase::kLoss) return true;
+      }
     }
     return false;
   }
-  std::unordered_map<const Value*, Facts> prepared_;
+
+  std::vector<Facts> facts_;  // by number
 };
 
 }  // namespace
@@ -102,13 +104,13 @@ class ReshardParameters::Repeater {
 };
 
 bool ReshardParameters::Run(Graph& graph) {
-  PreparedParameters prepared(graph);
+  GatheredParameters gathered(graph);
   Repeater repeater(*this, graph);
   for (Node* node : graph.nodes()) {
     if (node->meta().phase != Phase::kBackward) continue;
     for (int32_t i = 0; i < node->operand_count(); ++i) {
       Value* operand = node->operand(i);
-      if (prepared.WorthRepeating(operand)) node->SetOperand(i, repeater.Again(operand, node));
+      if (gathered.WorthRepeating(*operand)) node->SetOperand(i, repeater.Again(operand, node));
     }
   }
   return repeater.repeated();

@@ -66,6 +66,7 @@ bool SharesMemory(const Value& value, const Value& viewed, SymbolValues hints) {
 struct Track {
   StorageLife life;
   DeviceKind device = DeviceKind::kCpu;
+  bool host = false;           // moved out of the device's memory
   int32_t flight = -1;         // the collective that writes it
   uint8_t output_roles = 0;    // a bit for each OutputRole
   bool of_parameters = false;  // a parameter, or made of parameters alone
@@ -115,7 +116,9 @@ MemoryCategory CategoryOf(const Track& track) {
 class StorageWalk {
  public:
   StorageWalk(const Graph& graph, const MemoryOptions& options)
-      : graph_(graph), options_(options), hints_(HintsOf(graph.shapes())) {
+      : graph_(graph),
+        options_(options),
+        hints_(options.symbols.empty() ? HintsOf(graph.shapes()) : options.symbols) {
     auto values = static_cast<size_t>(graph.node_count()) + graph.inputs().size();
     storage_of_.reserve(values);
     tracks_.reserve(values);
@@ -133,7 +136,7 @@ class StorageWalk {
 
   const std::vector<Track>& tracks() const { return tracks_; }
   int32_t node_count() const { return position_; }
-  SymbolValues hints() const { return hints_; }
+  const std::vector<int64_t>& hints() const { return hints_; }
 
  private:
   int32_t StorageOf(const Value* value) const { return storage_of_.at(value); }
@@ -188,6 +191,10 @@ class StorageWalk {
       track.gathered = gathered;
       track.before_backward = !backward;
       track.communicated = communicates;
+      track.host = node.op().transfer == Transfer::kOffload;
+      if (node.op().transfer == Transfer::kReload) {  // a saved value that is back
+        track.before_backward = track.used_in_backward = true;
+      }
     }
     if (communicates) TakeOff(node);
   }
@@ -292,6 +299,9 @@ void AddTo(CategoryBytes& categories, MemoryCategory category, int64_t bytes) {
 CategoryBytes ConstantBytes(const MemoryCurve& curve, const MemoryOptions& options,
                             SymbolValues hints) {
   CategoryBytes constant = {};
+  if (curve.device == DeviceKind::kCuda) {
+    AddTo(constant, MemoryCategory::kWorkspace, options.cuda_workspace_bytes);
+  }
   for (const StorageLife& life : curve.storages) {
     if (life.first < 0) AddTo(constant, life.category, life.bytes);
     if (life.category == MemoryCategory::kParameter) {
@@ -310,7 +320,7 @@ int64_t PeakElsewhere(const std::vector<Track>& tracks, DeviceKind measured, int
   Sweep sweep(node_count);
   int64_t always = 0;
   for (const Track& track : tracks) {
-    if (track.device == measured) continue;
+    if (track.device == measured && !track.host) continue;
     if (track.life.first >= 0) {
       sweep.Add(track.life);
     } else {
@@ -322,16 +332,10 @@ int64_t PeakElsewhere(const std::vector<Track>& tracks, DeviceKind measured, int
   return during.empty() ? always : *std::max_element(during.begin(), during.end());
 }
 
-void FindPeak(const Graph& graph, MemoryCurve& curve) {
+// What is alive at curve.peak_position.
+void ListAlive(MemoryCurve& curve) {
   curve.at_peak = curve.constant;
-  curve.peak = Sum(curve.constant);
-  if (auto highest = std::max_element(curve.during.begin(), curve.during.end());
-      highest != curve.during.end()) {
-    curve.peak = *highest;
-    curve.peak_position = static_cast<int32_t>(highest - curve.during.begin());
-    curve.peak_node = graph.first();
-    for (int32_t i = 0; i < curve.peak_position; ++i) curve.peak_node = curve.peak_node->next();
-  }
+  curve.alive_at_peak.clear();
   for (size_t i = 0; i < curve.storages.size(); ++i) {
     const StorageLife& life = curve.storages[i];
     if (!life.AliveAt(curve.peak_position)) continue;
@@ -345,7 +349,25 @@ void FindPeak(const Graph& graph, MemoryCurve& curve) {
                    });
 }
 
+void FindPeak(const Graph& graph, MemoryCurve& curve) {
+  curve.peak = Sum(curve.constant);
+  if (auto highest = std::max_element(curve.during.begin(), curve.during.end());
+      highest != curve.during.end()) {
+    LookAt(graph, static_cast<int32_t>(highest - curve.during.begin()), curve);
+    return;
+  }
+  ListAlive(curve);
+}
+
 }  // namespace
+
+void LookAt(const Graph& graph, int32_t position, MemoryCurve& curve) {
+  curve.peak = curve.during[static_cast<size_t>(position)];
+  curve.peak_position = position;
+  curve.peak_node = graph.first();
+  for (int32_t i = 0; i < position; ++i) curve.peak_node = curve.peak_node->next();
+  ListAlive(curve);
+}
 
 std::vector<int64_t> HintsOf(const ShapeEnv& shapes) {
   std::vector<int64_t> hints;
@@ -374,13 +396,14 @@ MemoryCurve MeasureMemory(const Graph& graph, const MemoryOptions& options) {
   Sweep sweep(walk.node_count());
   for (const Track& track : walk.tracks()) {
     // Results that libtorch leaves undefined, and empty ones, are no memory.
-    if (track.device != curve.device || track.life.bytes == 0) continue;
+    if (track.device != curve.device || track.host || track.life.bytes == 0) continue;
     curve.storages.push_back(track.life);
     if (track.life.first >= 0) sweep.Add(track.life);
   }
   curve.constant = ConstantBytes(curve, options, walk.hints());
   sweep.Finish(Sum(curve.constant), curve.during, curve.after);
   curve.elsewhere_peak = PeakElsewhere(walk.tracks(), curve.device, walk.node_count());
+  curve.symbols = walk.hints();
   FindPeak(graph, curve);
   return curve;
 }

@@ -5,8 +5,8 @@
 // The executor's rules are followed (exec/program.cc): a node's results are allocated before
 // anything that dies at the node is freed, a storage dies at the last use of any value that looks
 // into it, and a result that nobody uses lives only while its node runs. What a collective reads
-// or writes is alive until its wait. What kernels allocate for themselves while they run (the
-// workspaces of matrix libraries) is not in a graph and not counted.
+// or writes is alive until its wait. What kernels allocate for themselves while they run is not in a
+// graph and not counted.
 #pragma once
 
 #include <array>
@@ -25,6 +25,7 @@ namespace gt {
 enum class MemoryCategory : uint8_t {
   kParameter,      // as the rank stores them
   kOptimizer,      // state of the optimizer; no storage of the graph
+  kWorkspace,      // what libraries of kernels hold all the time; no storage of the graph either
   kBuffer,         // also the new value of a buffer, which the step returns
   kInput,          // what the step is given: tokens, labels
   kConstant,       // tensors that the program made before the step
@@ -36,11 +37,12 @@ enum class MemoryCategory : uint8_t {
   kOutput,         // loss and results
   kTemporary,      // everything else
 };
-inline constexpr int kMemoryCategoryCount = 12;
+inline constexpr int kMemoryCategoryCount = 13;
 template <>
 inline constexpr std::array<std::string_view, kMemoryCategoryCount> kEnumNames<MemoryCategory> = {
     "parameters",
     "optimizer state",
+    "library workspaces",
     "buffers",
     "inputs",
     "constants",
@@ -62,8 +64,12 @@ struct MemoryOptions {
   int64_t cuda_rounding = 512;
   // State that the optimizer keeps for each element of each parameter: 8 for AdamW in f32.
   int64_t optimizer_bytes_per_element = 0;
+  // What libraries hold on cuda all the time.
+  int64_t cuda_workspace_bytes = 0;
   // The step adds its gradients to those of earlier batches, which are alive all the time.
   bool accumulates_gradients = false;
+  // Value of each symbol; empty: their hints.
+  std::vector<int64_t> symbols = {};
 };
 
 // One piece of memory that values of the graph look into.
@@ -95,10 +101,15 @@ struct MemoryCurve {
   CategoryBytes at_peak = {};
   std::vector<int32_t> alive_at_peak;  // indices of storages, largest first; inputs included
 
-  int64_t elsewhere_peak = 0;  // most bytes alive on other devices, inputs included
+  int64_t elsewhere_peak = 0;    // most bytes alive on other devices, inputs included; on the host
+                                 // also what a step that runs on the CPU has offloaded
+  std::vector<int64_t> symbols;  // what sizes were computed with
 };
 
-// Sizes are those of the symbols' hints; a size that comes out negative counts as 0. Time and
+// Lets what the curve says about its peak be said about another position.
+void LookAt(const Graph& graph, int32_t position, MemoryCurve& curve);
+
+// A size that comes out negative counts as 0. Time and
 // memory are linear in nodes and operands, but for sorting what is alive at the peak. Throws
 // SizeOverflow, naming the value, when a size or the sum does not fit into 64 bits.
 MemoryCurve MeasureMemory(const Graph& graph, const MemoryOptions& options = {});

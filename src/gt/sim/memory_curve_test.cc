@@ -291,6 +291,55 @@ TEST(MemoryCurveTest, DevicesAreCountedApart) {
   EXPECT_EQ(host.curve.elsewhere_peak, 1024);
 }
 
+// On the CPU too, an offloaded value leaves what is measured; it is held until its wait, and what comes
+// back is a saved activation again.
+TEST(MemoryCurveTest, OffloadedValuesAreElsewhere) {
+  Measured m(R"(graph @g(%x: input "x" f32[2, 4]) {
+  %a = aten::neg(%x) : f32[2, 4]
+  %c = gt::offload(%a) : f32[2, 4]
+  %n = aten::neg(%x) : f32[2, 4]
+  %h = gt::wait_transfer(%c, %a) : f32[2, 4]
+  %r = gt::reload(%h, device = "cpu") : f32[2, 4] {phase = backward}
+  %b = gt::wait_transfer(%r, %h) : f32[2, 4] {phase = backward}
+  %y = aten::add.Tensor(%b, %n) : f32[2, 4] {phase = backward}
+  return result "y" %y
+})");
+  EXPECT_EQ(m.Find("c"), nullptr);
+  EXPECT_EQ(m.Find("a")->last, 3);
+  EXPECT_EQ(m.CategoryOf("r"), MemoryCategory::kSaved);
+  EXPECT_EQ(m.curve.during, (Bytes{64, 64, 96, 96, 96, 96, 128}));
+  EXPECT_EQ(m.curve.after[3], 64);
+  EXPECT_EQ(m.curve.elsewhere_peak, 32);
+}
+
+TEST(MemoryCurveTest, WorkspacesAreThereAllTheTimeOnAGpuAlone) {
+  const std::string text = R"(graph @g(%x: input "x" f32[128] @cuda) {
+  %a = aten::neg(%x) : f32[128] @cuda
+  return result "a" %a
+})";
+  Measured m(text, {.cuda_workspace_bytes = 4096});
+  EXPECT_EQ(m.curve.peak, 1024 + 4096);
+  EXPECT_EQ(m.AtPeak(MemoryCategory::kWorkspace), 4096);
+  Measured host(text, {.device = DeviceKind::kCpu, .cuda_workspace_bytes = 4096});
+  EXPECT_EQ(host.curve.peak, 0);
+}
+
+// Sizes of a real run in place of the hints, and what was alive at any node of it.
+TEST(MemoryCurveTest, AnyPositionAtAnySizesCanBeLookedAt) {
+  const std::string text = R"(graph @g(%x: input "x" f32[s0, 4]) {
+  symbols { s0: input, hint 2, range [2, inf] }
+  %a = aten::neg(%x) : f32[s0, 4]
+  %b = aten::add.Tensor(%a, %x) : f32[s0, 4]
+  return result "b" %b
+})";
+  Measured m(text, {.symbols = {10}});
+  EXPECT_EQ(m.curve.peak, 3 * 160);
+  LookAt(*m.graph, 0, m.curve);
+  EXPECT_EQ(m.curve.peak, 2 * 160);
+  EXPECT_EQ(m.curve.peak_node->result()->name(), "a");
+  EXPECT_EQ(m.AliveAtPeak(), (std::vector<std::string>{"x", "a"}));
+}
+
 // A storage reaches from its first element to its last: gaps count, an expanded dimension does not.
 TEST(MemoryCurveTest, StridesDecideTheSize) {
   TensorType type;

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "gt/base/byte_text.h"
 #include "gt/base/text.h"
 #include "gt/report/progress_bar.h"
 
@@ -180,7 +181,7 @@ void AppendCategories(const MemoryCurve& curve, std::string& text) {
   for (size_t i = 0; i < curve.at_peak.size(); ++i) {
     if (curve.at_peak[i] == 0) continue;
     fmt::format_to(std::back_inserter(text), "  {:<22} {:>11} {:>6.1f} %\n",
-                   EnumName(CategoryAt(i)), MemorySize(curve.at_peak[i]),
+                   EnumName(CategoryAt(i)), ByteText(curve.at_peak[i]),
                    100 * Share(curve.at_peak[i], curve.peak));
   }
 }
@@ -227,16 +228,15 @@ std::string RowsText(std::span<const MemoryRow> rows, size_t top) {
   for (const MemoryRow& row : rows.first(shown)) {
     std::string what(EnumName(row.category));
     if (!row.policy.empty()) what += fmt::format(" ({})", row.policy);
-    columns.Add({MemorySize(row.bytes), fmt::format("x{}", row.count),
-                 MemorySize(row.bytes / row.count), std::move(what), row.shape, row.op,
-                 row.module});
+    columns.Add({ByteText(row.bytes), fmt::format("x{}", row.count),
+                 ByteText(row.bytes / row.count), std::move(what), row.shape, row.op, row.module});
   }
   int64_t count = 0, bytes = 0;
   for (const MemoryRow& row : rows.subspan(shown)) {
     count += row.count;
     bytes += row.bytes;
   }
-  if (count > 0) columns.Add({MemorySize(bytes), fmt::format("x{}", count), "", "all others"});
+  if (count > 0) columns.Add({ByteText(bytes), fmt::format("x{}", count), "", "all others"});
   return columns.Text();
 }
 
@@ -350,7 +350,7 @@ double TickStep(double highest) {
 }
 
 constexpr std::array<std::string_view, kMemoryCategoryCount> kColors = {
-    "#4c566a", "#7b88a1", "#a3b1c6", "#c9d2de", "#dde3ea", "#d9822b",
+    "#4c566a", "#7b88a1", "#93a1b8", "#a3b1c6", "#c9d2de", "#dde3ea", "#d9822b",
     "#2b7bba", "#7fb3d9", "#3a9d5d", "#8e5ea2", "#b0a060", "#c8453b"};
 
 // The picture. Coordinates grow to the right and down; the plot is a box inside of it.
@@ -492,7 +492,7 @@ class MemoryPlot {
     constexpr size_t kLongest = 130;
     PutText(
         kLeft, kTop - 26, "start",
-        FittedTo(fmt::format("peak {}: {}", MemorySize(curve_.peak), PlaceText(*curve_.peak_node)),
+        FittedTo(fmt::format("peak {}: {}", ByteText(curve_.peak), PlaceText(*curve_.peak_node)),
                  kLongest));
   }
 
@@ -507,7 +507,7 @@ class MemoryPlot {
       Put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\" fill=\"{}\"/>\n", kLegend,
           y - 10, kColors[c]);
       PutText(kLegend + 18, y, "start", std::string(EnumName(CategoryAt(c))));
-      PutText(kWidth - 10, y, "end", MemorySize(curve_.at_peak[c]));
+      PutText(kWidth - 10, y, "end", ByteText(curve_.at_peak[c]));
     }
   }
 
@@ -532,19 +532,11 @@ Json PeakJson(const MemoryCurve& curve) {
 
 }  // namespace
 
-std::string MemorySize(int64_t bytes) {
-  Unit unit = UnitFor(bytes);
-  return unit.bytes == 1 ? fmt::format("{} B", bytes)
-                         : fmt::format("{:.{}f} {}", static_cast<double>(bytes) / unit.bytes,
-                                       unit.name == "GiB" ? 2 : 1, unit.name);
-}
-
 std::vector<MemoryRow> RowsAtPeak(const Graph& graph, const MemoryCurve& curve) {
-  std::vector<int64_t> hints = HintsOf(graph.shapes());
   std::vector<MemoryRow> rows;
   rows.reserve(curve.alive_at_peak.size());
   for (int32_t index : curve.alive_at_peak) {
-    rows.push_back(RowOf(curve.storages[static_cast<size_t>(index)], graph, hints));
+    rows.push_back(RowOf(curve.storages[static_cast<size_t>(index)], graph, curve.symbols));
   }
   rows = FoldLayers(MergeEqual(std::move(rows)));
   std::stable_sort(rows.begin(), rows.end(),
@@ -553,21 +545,25 @@ std::vector<MemoryRow> RowsAtPeak(const Graph& graph, const MemoryCurve& curve) 
 }
 
 std::string MemoryTable(const Graph& graph, const MemoryCurve& curve, size_t top) {
-  std::string text = fmt::format("peak: {} on {}", MemorySize(curve.peak),
+  std::string text = fmt::format("peak: {} on {}", ByteText(curve.peak),
                                  curve.device == DeviceKind::kCuda ? "the GPU" : "the CPU");
   if (curve.peak_node != nullptr) {
     fmt::format_to(std::back_inserter(text), ", while node {} of {} runs: {}",
                    curve.peak_position + 1, curve.during.size(), PlaceText(*curve.peak_node));
   }
-  text += "\n";
+  return text + "\n" + AliveTable(graph, curve, top);
+}
+
+std::string AliveTable(const Graph& graph, const MemoryCurve& curve, size_t top) {
+  std::string text;
   AppendCategories(curve, text);
   if (curve.elsewhere_peak > 0) {
     fmt::format_to(std::back_inserter(text), "  besides, at most {} on other devices\n",
-                   MemorySize(curve.elsewhere_peak));
+                   ByteText(curve.elsewhere_peak));
   }
   std::vector<MemoryRow> rows = RowsAtPeak(graph, curve);
   if (top == 0 || rows.empty()) return text;
-  return text + "tensors alive at the peak\n" + RowsText(rows, top);
+  return text + "tensors alive then\n" + RowsText(rows, top);
 }
 
 std::string MemoryJson(const Graph& graph, const MemoryCurve& curve) {

@@ -32,6 +32,8 @@ std::vector<MemoryRow> RowsAtPeak(const Graph& graph, const MemoryCurve& curve);
 
 // The peak, its categories, and the first `top` rows with a line for the rest. Ends in a newline.
 std::string MemoryTable(const Graph& graph, const MemoryCurve& curve, size_t top = 20);
+// The same without the first line.
+std::string AliveTable(const Graph& graph, const MemoryCurve& curve, size_t top = 20);
 
 // {"device", "peak": {"bytes", "position", "value", "operator", "module", "phase"},
 //  "categories": {"parameters": bytes, ...}, "elsewhere_peak",
@@ -44,8 +46,5 @@ std::string MemoryJson(const Graph& graph, const MemoryCurve& curve);
 // long step is drawn by the largest node of each column, so that no peak is lost. `title` stands
 // above it.
 std::string MemorySvg(const Graph& graph, const MemoryCurve& curve, const std::string& title);
-
-// "512 B", "1.5 KiB", "12.34 GiB"
-std::string MemorySize(int64_t bytes);
 
 }  // namespace gt

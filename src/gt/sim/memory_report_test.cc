@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "gt/base/byte_text.h"
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 
@@ -130,10 +131,10 @@ TEST(MemoryReportTest, Table) {
 }
 
 TEST(MemoryReportTest, Sizes) {
-  EXPECT_EQ(MemorySize(0), "0 B");
-  EXPECT_EQ(MemorySize(1023), "1023 B");
-  EXPECT_EQ(MemorySize(1536), "1.5 KiB");
-  EXPECT_EQ(MemorySize(int64_t{3} << 30), "3.00 GiB");
+  EXPECT_EQ(ByteText(0), "0 B");
+  EXPECT_EQ(ByteText(1023), "1023 B");
+  EXPECT_EQ(ByteText(1536), "1.5 KiB");
+  EXPECT_EQ(ByteText(int64_t{3} << 30), "3.00 GiB");
 }
 
 TEST(MemoryReportTest, JsonHoldsTheCurve) {

@@ -139,6 +139,25 @@ std::vector<TensorBox> TensorBox::Without(const TensorBox& other) const {
   return left;
 }
 
+BoxRows::BoxRows(const TensorBox& box) : box_(box) {
+  for (size_t i = 0; i + 1 < box.sizes.size(); ++i) count_ *= box.sizes[i];
+  if (!box.sizes.empty()) length_ = box.sizes.back();
+}
+
+int64_t BoxRows::First(int64_t row) const {
+  int64_t index = 0, stride = 1;
+  for (size_t i = box_.sizes.size(); i-- > 0;) {
+    int64_t position = box_.offset[i];
+    if (i + 1 < box_.sizes.size()) {
+      position += row % box_.sizes[i];
+      row /= box_.sizes[i];
+    }
+    index += position * stride;
+    stride *= box_.whole[i];
+  }
+  return index;
+}
+
 std::string BoxText(const TensorBox& box) {
   std::string text;
   for (size_t i = 0; i < box.sizes.size() && i < box.offset.size(); ++i) {

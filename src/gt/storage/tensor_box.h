@@ -29,6 +29,22 @@ struct TensorBox {
   friend bool operator==(const TensorBox&, const TensorBox&) = default;
 };
 
+// A box as rows of elements that stand next to each other in the whole tensor. The box must outlive
+// it.
+class BoxRows {
+ public:
+  explicit BoxRows(const TensorBox& box);
+  int64_t count() const { return count_; }
+  int64_t length() const { return length_; }
+  // Where the first element of a row is in the whole tensor.
+  int64_t First(int64_t row) const;
+
+ private:
+  const TensorBox& box_;
+  int64_t count_ = 1;
+  int64_t length_ = 1;
+};
+
 // "[16:32, 0:8]"; "[]" for a scalar.
 std::string BoxText(const TensorBox& box);
 

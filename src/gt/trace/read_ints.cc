@@ -20,11 +20,12 @@ std::vector<c10::SymInt> ReadNow(const at::Tensor& tensor) {
 std::vector<c10::SymInt> ReadInts(const at::Tensor& tensor, const ReadIntsFacts& facts) {
   Recorder* recorder = Recorder::Active();
   if (recorder == nullptr) return ReadNow(tensor);
-  std::optional<Dim> sum;
+  std::optional<Dim> sum, expected;
   if (facts.sum) sum = ToDim(*facts.sum);
+  if (facts.expected_sum) expected = ToDim(*facts.expected_sum);
   std::vector<c10::SymInt> numbers;
   ShapeEnv& shapes = recorder->graph().shapes();
-  for (SymbolId id : recorder->BindInts(tensor, sum)) {
+  for (SymbolId id : recorder->BindInts(tensor, sum, expected)) {
     numbers.push_back(ToSymInt(Dim::Symbol(id), shapes));
   }
   return numbers;

@@ -14,6 +14,8 @@ struct ReadIntsFacts {
   // The numbers sum to this (the splits of an exchange sum to the rows there are). Later
   // comparisons of sizes use it.
   std::optional<c10::SymInt> sum = {};
+  // What they sum to when all goes evenly. Nothing relies on it; memory and time are estimated by it.
+  std::optional<c10::SymInt> expected_sum = {};
 };
 
 // The entries of a one-dimensional integer tensor. Eager: waits for the device and returns plain

@@ -15,6 +15,7 @@
 
 #include "gt/base/error.h"
 #include "gt/exec/convert.h"
+#include "gt/exec/generator.h"
 #include "gt/exec/graph_object.h"
 #include "gt/trace/symbolic.h"
 #include "gt/trace/traced_tensor.h"
@@ -371,6 +372,8 @@ Argument Recorder::ToArgument(const ArgSpec& spec, const c10::IValue& value,
     case ArgKind::kGraph:
       return Nested(ToGraphObject(value)->graph, node);
     case ArgKind::kGenerator:
+      // The executor puts in the generator of the rank that runs the graph.
+      if (IsCurrentGenerator(value.toGenerator())) return std::monostate();
       break;
   }
   Fail(ErrorCode::kUnsupportedCapture,
@@ -395,7 +398,8 @@ bool Recorder::AnswerDirectly(const c10::OperatorHandle& op, torch::jit::Stack* 
   return false;
 }
 
-std::vector<SymbolId> Recorder::BindInts(const at::Tensor& tensor, const std::optional<Dim>& sum) {
+std::vector<SymbolId> Recorder::BindInts(const at::Tensor& tensor, const std::optional<Dim>& sum,
+                                         const std::optional<Dim>& expected) {
   Value* value = ValueOf(tensor);
   if (value == nullptr) {
     Fail(ErrorCode::kUnsupportedCapture,
@@ -411,23 +415,24 @@ std::vector<SymbolId> Recorder::BindInts(const at::Tensor& tensor, const std::op
          CurrentScope().module.str());
   }
   // Hints must respect what is known: autograd compares the sizes of gradients by them.
-  int64_t left = sum ? shapes.Hint(*sum) : 2 * *count;
+  const std::optional<Dim>& all = sum ? sum : expected;
+  int64_t left = all ? shapes.Hint(*all) : 2 * *count;
   Graph::NodeSpec spec;
   spec.op = FindOperator("gt::read_ints");
   spec.operands = {value};
   spec.args = {OperandRef{0}};
   spec.meta = CurrentMeta();
   Graph::Typed typed;
-  Dim total = 0;
+  std::vector<Dim> numbers;
   for (int64_t i = 0; i < *count; ++i) {
     int64_t hint = left / (*count - i);
     left -= hint;
     typed.bound_symbols.push_back(shapes.AddDataSymbol(hint));
-    total += Dim::Symbol(typed.bound_symbols.back());
+    numbers.push_back(Dim::Symbol(typed.bound_symbols.back()));
   }
   std::vector<SymbolId> symbols = typed.bound_symbols;
   graph_.InsertTyped(std::move(spec), std::move(typed));
-  if (sum) shapes.AddFact(total, *sum);
+  if (sum) shapes.AddFact(Sum(numbers), *sum);
   return symbols;
 }
 

@@ -68,9 +68,10 @@ class Recorder {
   const std::vector<at::Tensor>& constants() const { return constants_; }
 
   // Records a node that reads the entries of an integer tensor and binds a data symbol to each
-  // (trace/read_ints.h). If the sum of the entries is known, it becomes a fact, and the symbols'
-  // hints share it out.
-  std::vector<SymbolId> BindInts(const at::Tensor& tensor, const std::optional<Dim>& sum);
+  // (trace/read_ints.h). If the sum of the entries is known, it becomes a fact. The symbols' hints
+  // share out what they sum to, or are expected to.
+  std::vector<SymbolId> BindInts(const at::Tensor& tensor, const std::optional<Dim>& sum,
+                                 const std::optional<Dim>& expected);
 
   // Called by the fallbacks; not for other code.
   void Intercept(const c10::OperatorHandle& op, torch::jit::Stack* stack);

@@ -42,26 +42,18 @@ nlohmann::json StateOf(const Config& config, const Progress& progress) {
           {"config", ToToml(config)}};
 }
 
-// One tensor of this process, and which part of the whole tensor it is.
-struct Target {
-  std::string name;
-  at::Tensor tensor;
-  TensorBox box;
-};
-
-std::vector<Target> ModelTargets(LanguageModel& model) {
-  std::vector<Target> targets;
-  for (nn::StateTensor& state : nn::NamedState(model)) {
-    targets.push_back({"model." + state.name, state.tensor, std::move(state.box)});
-  }
-  return targets;
+// Under the names that checkpoints have.
+std::vector<nn::StateTensor> ModelState(LanguageModel& model) {
+  std::vector<nn::StateTensor> states = nn::NamedState(model);
+  for (nn::StateTensor& state : states) state.name = "model." + state.name;
+  return states;
 }
 
 // Every tensor must be there with its very shape and dtype; all differences are one error, and then
 // nothing has been changed.
-void FillFrom(const CheckpointReader& reader, const std::vector<Target>& targets) {
+void FillFrom(const CheckpointReader& reader, const std::vector<nn::StateTensor>& targets) {
   std::vector<std::string> problems;
-  for (const Target& target : targets) {
+  for (const nn::StateTensor& target : targets) {
     const TensorInfo* stored = reader.Info(target.name);
     if (stored == nullptr) {
       problems.push_back("missing: " + target.name);
@@ -81,7 +73,7 @@ void FillFrom(const CheckpointReader& reader, const std::vector<Target>& targets
          hidden > 0 ? fmt::format("\n  and {} more", hidden) : "");
   }
   at::NoGradGuard no_gradients;
-  for (const Target& target : targets) {
+  for (const nn::StateTensor& target : targets) {
     at::Tensor destination = target.tensor;
     at::Tensor part = at::empty(target.box.sizes, destination.options().device(at::kCPU));
     reader.Read(target.name, target.box,
@@ -135,19 +127,15 @@ Checkpointer::Checkpointer(const Config& config, LanguageModel& model, const Ada
       saver_(store_) {}
 
 // An optimizer's tensors are spread like the parameters they belong to; counts of steps are whole.
-std::vector<Checkpointer::NamedPart> Checkpointer::ModelAndOptimizer() const {
-  std::vector<NamedPart> parts;
+std::vector<nn::StateTensor> Checkpointer::ModelAndOptimizer() const {
+  std::vector<nn::StateTensor> states = ModelState(model_);
   std::unordered_map<std::string, TensorBox> boxes;
-  for (Target& target : ModelTargets(model_)) {
-    boxes.emplace(target.name.substr(std::string_view("model.").size()), target.box);
-    parts.push_back({std::move(target.name), std::move(target.tensor), std::move(target.box)});
-  }
+  for (const nn::StateTensor& state : nn::NamedState(model_)) boxes.emplace(state.name, state.box);
   for (auto& [name, parameter, tensor] : optimizer_.State()) {
-    TensorBox box = TensorBox::All(tensor.sizes().vec());
-    if (tensor.dim() > 0) box = boxes.at(parameter);
-    parts.push_back({name, tensor, std::move(box)});
+    TensorBox box = tensor.dim() > 0 ? boxes.at(parameter) : TensorBox::All(tensor.sizes().vec());
+    states.push_back({name, tensor, std::move(box)});
   }
-  return parts;
+  return states;
 }
 
 // Copies in host memory: training goes on while they are written. Of ranks that hold the very same
@@ -158,7 +146,7 @@ std::vector<TensorPart> Checkpointer::Snapshot() const {
     at::Tensor copy = tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
     parts.push_back({SourceOf(name, copy), box});
   };
-  for (const NamedPart& part : ModelAndOptimizer()) {
+  for (const nn::StateTensor& part : ModelAndOptimizer()) {
     if (OwnsPart(part.box, mesh_)) add(part.name, part.tensor, part.box);
   }
   if (!world_.first()) return parts;
@@ -174,7 +162,7 @@ std::vector<TensorPart> Checkpointer::Snapshot() const {
 void Checkpointer::Prepare() const {
   if (!world_.first()) return;
   int64_t bytes = 1 << 20;
-  for (const NamedPart& part : ModelAndOptimizer()) {
+  for (const nn::StateTensor& part : ModelAndOptimizer()) {
     bytes += TensorBox::All(part.box.whole).elements() *
              static_cast<int64_t>(part.tensor.element_size());
   }
@@ -213,7 +201,7 @@ std::function<void()> Checkpointer::SaveTask(const CheckpointStore& store, const
     if (leads) {
       world_.Publish(name + "/folder", temporary);
     } else {
-      temporary = world_.Read(name + "/folder");
+      temporary = world_.Read(name + "/folder", 0);
       if (temporary.starts_with(kFailed)) {
         Fail(ErrorCode::kCannotWrite, "rank 0 could not begin the checkpoint of step {}: {}", step,
              temporary.substr(1));
@@ -227,22 +215,22 @@ std::function<void()> Checkpointer::SaveTask(const CheckpointStore& store, const
     }
     world_.Publish(fmt::format("{}/part/{}", name, rank), mine);
     if (!leads) {
-      std::string outcome = world_.Read(name + "/outcome");
+      std::string outcome = world_.Read(name + "/outcome", 0);
       if (!outcome.empty()) Fail(ErrorCode::kCannotWrite, "{}", outcome);
       return;
     }
     try {
       std::vector<std::string> texts;
       for (int64_t i = 0; i < ranks; ++i) {
-        texts.push_back(world_.Read(fmt::format("{}/part/{}", name, i)));
+        texts.push_back(world_.Read(fmt::format("{}/part/{}", name, i), i));
         if (texts.back().starts_with(kFailed)) {
           Fail(ErrorCode::kCannotWrite, "rank {} could not write its part of step {}: {}", i, step,
                texts.back().substr(1));
         }
       }
       for (int64_t i = 0; i < readers; ++i) {
-        data["loaders"].push_back(
-            nlohmann::json::parse(world_.Read(fmt::format("{}/data/{}", name, i))));
+        data["loaders"].push_back(nlohmann::json::parse(
+            world_.Read(fmt::format("{}/data/{}", name, i), i * (ranks / readers))));
       }
       state["data"] = std::move(data);
       store.Commit(step, temporary, texts, state, keep_latest);
@@ -279,7 +267,7 @@ std::vector<int64_t> Checkpointer::AgreeOnSteps() {
     world_.Publish(name, nlohmann::json(steps).dump());
     return steps;
   }
-  return nlohmann::json::parse(world_.Read(name)).get<std::vector<int64_t>>();
+  return nlohmann::json::parse(world_.Read(name, 0)).get<std::vector<int64_t>>();
 }
 
 CheckpointReader Checkpointer::Open(const std::vector<int64_t>& steps) {
@@ -314,11 +302,7 @@ std::optional<DataProgress> Checkpointer::Load(Progress* progress) {
   if (chosen) steps = {config_.checkpoint.load_step};
   CheckpointReader reader = Open(steps);
   RequireSameIdentity(reader, config_);
-  std::vector<Target> targets;
-  for (NamedPart& part : ModelAndOptimizer()) {
-    targets.push_back({std::move(part.name), std::move(part.tensor), std::move(part.box)});
-  }
-  FillFrom(reader, targets);
+  FillFrom(reader, ModelAndOptimizer());
   RestoreGenerator(reader, "cpu", at::kCPU);
   if (device_.is_cuda()) RestoreGenerator(reader, "cuda", device_);
   const nlohmann::json& state = reader.state();
@@ -346,7 +330,7 @@ int64_t LoadModelFromCheckpoint(const std::string& folder, int64_t step, Languag
   }
   if (step < 0) step = steps.back();
   CheckpointReader reader = store.Open(step);
-  FillFrom(reader, ModelTargets(model));
+  FillFrom(reader, ModelState(model));
   return step;
 }
 

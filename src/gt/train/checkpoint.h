@@ -57,12 +57,7 @@ class Checkpointer {
   const std::string& folder() const { return folder_; }
 
  private:
-  struct NamedPart {
-    std::string name;
-    at::Tensor tensor;
-    TensorBox box;
-  };
-  std::vector<NamedPart> ModelAndOptimizer() const;
+  std::vector<nn::StateTensor> ModelAndOptimizer() const;
   std::vector<TensorPart> Snapshot() const;
   // The whole save of one rank; several run at the same time.
   std::function<void()> SaveTask(const CheckpointStore& store, const Progress& progress,

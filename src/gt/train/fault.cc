@@ -7,10 +7,16 @@
 #include <thread>
 
 #include "gt/base/error.h"
+#include "gt/base/text.h"
+#include "gt/exec/device.h"
 
 namespace gt {
 
-void Fault::Strike(int64_t at_rank, int64_t at_step) const {
+template <>
+inline constexpr std::array<std::string_view, 4> kEnumNames<Fault::Kind> = {"kill", "sleep",
+                                                                            "throw", "memory"};
+
+void Fault::Strike(int64_t at_rank, int64_t at_step, c10::Device device) const {
   if (at_rank != rank || at_step != step) return;
   switch (kind) {
     case Kind::kKill:
@@ -19,6 +25,11 @@ void Fault::Strike(int64_t at_rank, int64_t at_step) const {
     case Kind::kSleep:
       std::this_thread::sleep_for(std::chrono::hours(1));
       break;
+    case Kind::kMemory: {
+      constexpr int64_t kBatch = 16 << 10;  // what comes before the step's first large tensor
+      LimitMemory(device, MemoryOf(device).current + kBatch);
+      break;
+    }
     case Kind::kThrow:
       Fail(ErrorCode::kInternal, "--debug.fault: rank {} fails at step {} as asked", rank, step);
   }
@@ -34,17 +45,15 @@ std::optional<Fault> ParseFault(const std::string& text) {
     auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, *value);
     return error == std::errc() && stop == text.data() + end;
   };
-  bool known = kind == "kill" || kind == "sleep" || kind == "throw";
+  std::optional<Fault::Kind> known = EnumFromName<Fault::Kind>(kind);
   if (!known || second == std::string::npos || !number(first + 1, second, &fault.rank) ||
       !number(second + 1, text.size(), &fault.step)) {
     Fail(ErrorCode::kBadOptionValue,
-         "debug.fault = '{}' must be kind:rank:step with kill, sleep or throw as kind, such as "
-         "sleep:1:3",
+         "debug.fault = '{}' must be kind:rank:step with kill, sleep, throw or memory as kind, "
+         "such as sleep:1:3",
          text);
   }
-  fault.kind = kind == "kill"    ? Fault::Kind::kKill
-               : kind == "sleep" ? Fault::Kind::kSleep
-                                 : Fault::Kind::kThrow;
+  fault.kind = *known;
   return fault;
 }
 

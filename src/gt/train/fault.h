@@ -2,6 +2,8 @@
 // that what the other ranks do can be tried.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,13 +11,14 @@
 namespace gt {
 
 struct Fault {
-  enum class Kind { kKill, kSleep, kThrow };
+  enum class Kind { kKill, kSleep, kThrow, kMemory };
   Kind kind = Kind::kKill;
   int64_t rank = 0;
   int64_t step = 0;
 
-  // Fails, if it is this rank's turn.
-  void Strike(int64_t at_rank, int64_t at_step) const;
+  // Fails, if it is this rank's turn. kMemory leaves the device no memory beyond what is in use, so that
+  // the step runs out of it.
+  void Strike(int64_t at_rank, int64_t at_step, c10::Device device) const;
 };
 
 // Nothing for an empty text; BadOptionValue for one that is no fault.

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/report/progress_bar.h"
 
@@ -62,16 +63,6 @@ void MetricsFile::Write(const StepMetrics& m) {
   }
 }
 
-std::string FormatBytes(int64_t bytes) {
-  double value = static_cast<double>(bytes);
-  for (const char* unit : {"B", "KiB", "MiB"}) {
-    if (value < 1024)
-      return fmt::format("{:.{}f} {}", value, value < 10 && unit[0] != 'B' ? 1 : 0, unit);
-    value /= 1024;
-  }
-  return value < 1024 ? fmt::format("{:.2f} GiB", value) : fmt::format("{:.2f} TiB", value / 1024);
-}
-
 std::string FormatCount(double count) {
   std::string digits = fmt::format("{:.0f}", count);
   size_t first = digits[0] == '-' ? 1 : 0;
@@ -85,7 +76,7 @@ std::string ProgressLine(const StepMetrics& m, int64_t total_steps) {
       "step {:>{}}/{}  loss {:<8.5f} grad {:<8.4f} lr {:.2e}  {:>7} tok/s", m.step, width,
       total_steps, m.loss, m.grad_norm, m.learning_rate, FormatCount(m.tokens_per_second));
   if (m.mfu >= 0) line += fmt::format("  mfu {:.1f}%", m.mfu);
-  line += fmt::format("  {}", FormatBytes(m.memory_bytes));
+  line += fmt::format("  {}", ByteText(m.memory_bytes));
   line += fmt::format("  data {:.0f} ms", m.data_wait * 1e3);
   if (m.validation_loss) line += fmt::format("  validation {:.5f}", *m.validation_loss);
   return line + fmt::format("  eta {}", DurationText(m.eta_seconds));

@@ -42,7 +42,6 @@ class MetricsFile {
 // "step  12/50  loss 2.4581  grad 0.5312  lr 7.20e-04  12,345 tok/s  1.2 GiB  eta 0:32"
 std::string ProgressLine(const StepMetrics& metrics, int64_t total_steps);
 
-std::string FormatBytes(int64_t bytes);  // "1.2 GiB"
-std::string FormatCount(double count);   // "12,345"
+std::string FormatCount(double count);  // "12,345"
 
 }  // namespace gt

@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 
+#include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/base/text.h"
 #include "gt/train/metrics.h"
@@ -118,8 +119,8 @@ std::string FormatRow(std::string_view name, const PartReport& row, int64_t tota
   return fmt::format("  {:<16} {:>19} {:>7.2f}% {:>12} {:>12} {:>12} {:>12}\n", name,
                      FormatCount(static_cast<double>(row.parameters)),
                      100.0 * static_cast<double>(row.parameters) / static_cast<double>(total),
-                     FormatBytes(row.parameter_bytes), FormatBytes(row.gradient_bytes),
-                     FormatBytes(row.optimizer_bytes), FormatBytes(row.bytes()));
+                     ByteText(row.parameter_bytes), ByteText(row.gradient_bytes),
+                     ByteText(row.optimizer_bytes), ByteText(row.bytes()));
 }
 
 std::string FormatFlops(double flops) {
@@ -236,7 +237,7 @@ std::string ToTable(const ModelReport& report) {
   text += fmt::format("\nestimates for one rank, {} x {} tokens, nothing recomputed:\n",
                       report.batch, report.length);
   auto row = [&text](std::string_view name, int64_t bytes) {
-    text += fmt::format("  {:<16} {:>19}\n", name, FormatBytes(bytes));
+    text += fmt::format("  {:<16} {:>19}\n", name, ByteText(bytes));
   };
   row("activations", report.activation_bytes);
   row("logits", report.logit_bytes);

@@ -109,10 +109,6 @@ std::vector<AdamW::StateTensor> AdamW::State() const {
   return state;
 }
 
-int64_t AdamW::StateBytesPerElement() const {
-  return groups_.empty() ? 0 : 2 * static_cast<int64_t>(groups_[0].mean[0].element_size());
-}
-
 std::vector<at::Tensor> OwnGradients(std::span<const at::Tensor> parameters,
                                      std::vector<at::Tensor> gradients) {
   std::unordered_set<const void*> owned;

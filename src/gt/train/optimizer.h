@@ -35,8 +35,6 @@ class AdamW {
     at::Tensor tensor;
   };
   std::vector<StateTensor> State() const;
-  // Two numbers for each, in the parameters' dtype.
-  int64_t StateBytesPerElement() const;
 
  private:
   // Parameters that decay alike, as the lists that the fused kernel takes; several such groups where

@@ -78,9 +78,11 @@ ModelPtr BuildConfiguredModel(const Config& config) {
   options.vocab = config.model.vocab_size;
   options.load_balance = config.model.load_balance_coeff;
   options.force_balance = config.debug.moe_force_load_balance;
+  options.dropout = config.model.dropout;
   ModelPtr model = config.model.hf_path.empty()
                        ? BuildModel(config.model.name, config.model.flavor, options)
                        : BuildModelFromHf(config.model.hf_path, options);
+  nn::StoreAs(*model, ToTorch(config.training.dtype));
   if (config.training.mixed_precision_param != config.training.dtype) {
     CastParametersForCompute(*model, ToTorch(config.training.mixed_precision_param));
   }

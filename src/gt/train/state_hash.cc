@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -34,23 +35,22 @@ uint64_t BitsAt(const std::byte* data, int64_t index, size_t width) {
 
 uint64_t HashOfPart(const nn::StateTensor& state) {
   at::Tensor host = state.tensor.detach().to(at::kCPU).contiguous();
-  const TensorBox& box = state.box;
   uint64_t stream = HashOfName(state.name);
   size_t width = host.element_size();
   GT_CHECK(width <= sizeof(uint64_t), "'{}' has elements of {} bytes", state.name, width);
   const auto* data = static_cast<const std::byte*>(host.const_data_ptr());
+  if (host.numel() == 0) return 0;
+  BoxRows rows(state.box);
   std::atomic<uint64_t> total = 0;
-  at::parallel_for(0, host.numel(), 1 << 16, [&](int64_t begin, int64_t end) {
+  int64_t grain = std::max<int64_t>(1, (1 << 16) / rows.length());
+  at::parallel_for(0, rows.count(), grain, [&](int64_t begin, int64_t end) {
     uint64_t sum = 0;
-    for (int64_t i = begin; i < end; ++i) {
-      int64_t rest = i, index = 0, stride = 1;
-      for (size_t d = box.sizes.size(); d-- > 0;) {
-        index += (box.offset[d] + rest % box.sizes[d]) * stride;
-        rest /= box.sizes[d];
-        stride *= box.whole[d];
+    for (int64_t row = begin; row < end; ++row) {
+      auto first = static_cast<uint64_t>(rows.First(row));
+      for (int64_t i = 0; i < rows.length(); ++i) {
+        uint64_t place = (first + static_cast<uint64_t>(i)) * 0x9e3779b97f4a7c15ull;
+        sum += Mix(Mix(stream + place) ^ BitsAt(data, row * rows.length() + i, width));
       }
-      sum += Mix(Mix(stream + static_cast<uint64_t>(index) * 0x9e3779b97f4a7c15ull) ^
-                 BitsAt(data, i, width));
     }
     total += sum;
   });

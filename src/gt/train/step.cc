@@ -6,6 +6,7 @@
 #include <chrono>
 #include <unordered_map>
 
+#include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/exec/convert.h"
 #include "gt/exec/device.h"
@@ -13,6 +14,7 @@
 #include "gt/exec/op_profiler.h"
 #include "gt/exec/reference.h"
 #include "gt/passes/pipeline.h"
+#include "gt/sim/memory_report.h"
 #include "gt/trace/scope.h"
 
 namespace gt {
@@ -48,21 +50,25 @@ class EagerStep : public TrainStep {
 
 class CapturedStep : public TrainStep {
  public:
-  CapturedStep(LanguageModel& model, Captured captured, ExecutorKind executor, bool device_graph)
-      : graph_(std::move(captured.graph)), inputs_(std::move(captured.bound_inputs)) {
-    if (executor == ExecutorKind::kFast) program_ = std::make_unique<Program>(*graph_);
-    if (device_graph && program_ && CanBeReplayed()) replay_ = MakeDeviceGraph();
+  CapturedStep(LanguageModel& model, Captured captured, ExecutionOptions options)
+      : graph_(std::move(captured.graph)),
+        inputs_(std::move(captured.bound_inputs)),
+        memory_(std::move(options.memory)) {
+    if (options.executor == ExecutorKind::kFast) program_ = std::make_unique<Program>(*graph_);
+    if (options.device_graph && program_ && CanBeReplayed()) replay_ = MakeDeviceGraph();
     std::unordered_map<std::string, size_t> parameter_positions;
+    std::unordered_map<std::string, at::Tensor> parameters, buffers;
     for (const auto& parameter : model.named_parameters()) {
       parameter_positions.emplace(parameter.key(), parameter_positions.size());
+      parameters.emplace(parameter.key(), parameter.value());
     }
     parameter_count_ = parameter_positions.size();
-    std::unordered_map<std::string, at::Tensor> buffers;
     for (const auto& buffer : model.named_buffers()) buffers.emplace(buffer.key(), buffer.value());
     for (const auto& input : graph_->inputs()) {
-      if (input->role == InputRole::kInput) {
-        step_inputs_[input->name] = static_cast<size_t>(input->value.index());
-      }
+      auto position = static_cast<size_t>(input->value.index());
+      if (input->role == InputRole::kInput) step_inputs_[input->name] = position;
+      if (input->role == InputRole::kParameter) inputs_[position] = parameters.at(input->name);
+      if (input->role == InputRole::kBuffer) inputs_[position] = buffers.at(input->name);
     }
     for (const auto& output : graph_->outputs()) {
       Target target;
@@ -109,6 +115,9 @@ class CapturedStep : public TrainStep {
     if (node.op().reads_data) return true;
     // Collectives are counted and watched one by one.
     if (node.op().collective != Collective::kNone) return true;
+    // The host's part of these, finding a buffer and knowing a generator's state, is not recorded.
+    if (node.op().transfer != Transfer::kNone) return true;
+    if (node.op().name.str() == "gt::generator_state") return true;
     // Blocks without a pair are skipped by looking at the mask.
     if (node.op().name.str().starts_with("gt::flex_attention")) return true;
     // Only this dtype has a grouped kernel; the others loop over groups, whose sizes they look up.
@@ -117,6 +126,27 @@ class CapturedStep : public TrainStep {
   }
 
   std::vector<at::Tensor> Outputs() {
+    try {
+      return RunGraph();
+    } catch (const OutOfMemory& error) {
+      FailOutOfMemory(error);
+    }
+  }
+
+  // With what was alive when the memory ran out.
+  [[noreturn]] void FailOutOfMemory(const OutOfMemory& error) const {
+    constexpr size_t kRows = 12;
+    MemoryOptions options = memory_;
+    options.symbols = error.symbols();
+    MemoryCurve curve = MeasureMemory(*graph_, options);
+    int64_t predicted = curve.peak;
+    LookAt(*graph_, error.node().number(), curve);
+    Fail(error.code(), "{}\nIn use by the step at that point ({} at its peak): {}\n{}",
+         error.message(), ByteText(predicted), ByteText(curve.peak),
+         AliveTable(*graph_, curve, kRows));
+  }
+
+  std::vector<at::Tensor> RunGraph() {
     if (!program_) return RunReference(*graph_, inputs_);
     // The first runs are ordinary: libraries allocate their workspaces then.
     constexpr int kOrdinaryRuns = 2;
@@ -150,6 +180,7 @@ class CapturedStep : public TrainStep {
 
   std::unique_ptr<Graph> graph_;
   std::vector<at::Tensor> inputs_;
+  MemoryOptions memory_;
   std::unique_ptr<Program> program_;
   std::unique_ptr<DeviceGraph> replay_;
   std::vector<at::Tensor> fixed_inputs_, fixed_outputs_;  // what the device graph reads and writes
@@ -161,7 +192,10 @@ class CapturedStep : public TrainStep {
 
 PipelineOptions PipelineFor(const Config& config) {
   PipelineOptions options;
-  options.memory = {config.compile.memory_policy, config.compile.full_recompute_save_ops};
+  const Config::Compile& compile = config.compile;
+  options.memory = {compile.memory_policy, compile.full_recompute_save_ops};
+  options.offload = {compile.cpu_offload_budget_gb, compile.cpu_offload_defer_n_layers,
+                     compile.cpu_offload_prefetch_n_layers};
   options.reshard_after_forward =
       config.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
   return options;
@@ -229,8 +263,8 @@ Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device dev
 }
 
 std::unique_ptr<TrainStep> MakeCapturedStep(LanguageModel& model, Captured captured,
-                                            ExecutorKind executor, bool device_graph) {
-  return std::make_unique<CapturedStep>(model, std::move(captured), executor, device_graph);
+                                            ExecutionOptions options) {
+  return std::make_unique<CapturedStep>(model, std::move(captured), std::move(options));
 }
 
 void CastParametersForCompute(LanguageModel& model, at::ScalarType dtype) {

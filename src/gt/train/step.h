@@ -14,6 +14,7 @@
 #include "gt/exec/program.h"
 #include "gt/models/model.h"
 #include "gt/passes/manager.h"
+#include "gt/sim/memory_curve.h"
 #include "gt/trace/capture.h"
 #include "gt/train/batch.h"
 #include "gt/train/loss.h"
@@ -52,10 +53,18 @@ struct CaptureReport {
 Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device device,
                      bool symbolic_batch, CaptureReport* report, const Mesh& mesh = Mesh());
 
-// Runs a captured step; the executor is the configured one. With `device_graph`, a step on a GPU that
-// never waits for the device becomes a CUDA graph after two ordinary runs.
+struct ExecutionOptions {
+  ExecutorKind executor = ExecutorKind::kFast;
+  // A step on a GPU that never waits for the device becomes a CUDA graph after two ordinary runs.
+  bool device_graph = false;
+  // What else is in the device's memory: for the table of a step that runs out of it.
+  MemoryOptions memory = {};
+};
+
+// Runs a captured step with the parameters and buffers that the model has now: it may have been
+// captured before they had memory.
 std::unique_ptr<TrainStep> MakeCapturedStep(LanguageModel& model, Captured captured,
-                                            ExecutorKind executor, bool device_graph = false);
+                                            ExecutionOptions options = {});
 
 // Casts parameters to `dtype` wherever they are used; gradients come back in the stored dtype.
 void CastParametersForCompute(LanguageModel& model, at::ScalarType dtype);

@@ -47,7 +47,8 @@ Batch RandomBatch(int64_t batch_size, int64_t length, int64_t seed) {
 StepResult RunGraph(LanguageModel& model, std::unique_ptr<Graph> graph,
                     std::vector<at::Tensor> bound_inputs, const Batch& batch,
                     ExecutorKind executor = ExecutorKind::kFast) {
-  return MakeCapturedStep(model, {std::move(graph), std::move(bound_inputs)}, executor)
+  return MakeCapturedStep(model, {std::move(graph), std::move(bound_inputs)},
+                          {.executor = executor})
       ->Run(batch, batch.valid_tokens);
 }
 
@@ -63,9 +64,8 @@ TEST(TrainStep, CapturedEqualsEagerOverManySteps) {
     Config config = TinyConfig();
     auto eager_model = TinyModel(config, bf16), captured_model = TinyModel(config, bf16);
     auto eager = MakeEagerStep(*eager_model, LossConfigOf(TinyConfig(), *eager_model));
-    auto captured = MakeCapturedStep(*captured_model,
-                                     CaptureStep(*captured_model, config, at::kCPU, false, nullptr),
-                                     ExecutorKind::kFast);
+    auto captured = MakeCapturedStep(
+        *captured_model, CaptureStep(*captured_model, config, at::kCPU, false, nullptr));
     AdamW eager_optimizer(NamedParameters(*eager_model), config.optimizer);
     AdamW captured_optimizer(NamedParameters(*captured_model), config.optimizer);
     for (int64_t step = 0; step < 5; ++step) {
@@ -83,8 +83,7 @@ TEST(TrainStep, OneCaptureServesOtherBatchSizes) {
   Config config = TinyConfig();
   auto model = TinyModel(config);
   auto eager = MakeEagerStep(*model, LossConfigOf(TinyConfig(), *model));
-  auto captured = MakeCapturedStep(*model, CaptureStep(*model, config, at::kCPU, true, nullptr),
-                                   ExecutorKind::kFast);
+  auto captured = MakeCapturedStep(*model, CaptureStep(*model, config, at::kCPU, true, nullptr));
   for (int64_t batch_size : {2, 5, 8, 3, 8}) {
     Batch batch = RandomBatch(batch_size, 16, batch_size);
     ExpectSameBits(eager->Run(batch, batch.valid_tokens), captured->Run(batch, batch.valid_tokens),
@@ -97,7 +96,7 @@ TEST(TrainStep, ReferenceExecutorAgreesAndChecksEveryType) {
   auto model = TinyModel(config);
   auto eager = MakeEagerStep(*model, LossConfigOf(TinyConfig(), *model));
   auto captured = MakeCapturedStep(*model, CaptureStep(*model, config, at::kCPU, true, nullptr),
-                                   ExecutorKind::kReference);
+                                   {.executor = ExecutorKind::kReference});
   for (int64_t batch_size : {8, 5}) {
     Batch batch = RandomBatch(batch_size, 16, 7);
     ExpectSameBits(eager->Run(batch, batch.valid_tokens), captured->Run(batch, batch.valid_tokens),

@@ -12,18 +12,24 @@
 #include <optional>
 #include <set>
 
+#include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/dist/agreement.h"
 #include "gt/dist/world.h"
+#include "gt/exec/cpu_memory.h"
 #include "gt/exec/device.h"
+#include "gt/exec/generator.h"
+#include "gt/exec/host_pool.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/report/progress_bar.h"
 #include "gt/report/tensorboard.h"
 #include "gt/sim/memory_curve.h"
+#include "gt/sim/memory_report.h"
 #include "gt/storage/file_writer.h"
 #include "gt/train/checkpoint.h"
 #include "gt/train/fault.h"
+#include "gt/train/memory_advice.h"
 #include "gt/train/metrics.h"
 #include "gt/train/optimizer.h"
 #include "gt/train/profile.h"
@@ -70,6 +76,8 @@ int64_t ThreadsOf(const Config& config, const World& world) {
   return config.threads == 0 && world.size() > 1 ? 1 : config.threads;
 }
 
+int64_t Gibibytes(double count) { return static_cast<int64_t>(count * (int64_t{1} << 30)); }
+
 class Run {
  public:
   Run(const Config& config, World& world)
@@ -84,6 +92,8 @@ class Run {
     AgreeOnConfig(world, config);
     SetThreads(ThreadsOf(config, world));
     SetDeterministic(config.training.deterministic);
+    SetLimits();
+    if (device_.is_cpu()) generator_.emplace();
     model_ = BuildConfiguredModel(config, world, mesh_);
     codec_ = std::make_unique<TextCodec>(config);
     data_ = MakeTrainingData(config, *model_, *codec_, mesh_);
@@ -94,6 +104,9 @@ class Run {
       tensorboard_ = std::make_unique<TensorBoardWriter>(config.dump_folder + "/tb");
     }
     Introduce();
+    // Before minutes are spent on parameters: a step that cannot be captured or does not fit is
+    // refused here.
+    PlanStep();
     InitializeModel(*model_, config, device_);
     parameters_ = model_->parameters();
     optimizer_ = std::make_unique<AdamW>(NamedParameters(*model_), config.optimizer);
@@ -109,6 +122,7 @@ class Run {
     summary.steps = progress_.step;
     SignalWatch signals;
     first_step_ = progress_.step;
+    ResetPeakMemory(device_);
     bar_ = std::make_unique<ProgressBar>(config_.training.steps, first_step_, stderr);
     start_ = before_ = Clock::now();
     while (progress_.step < config_.training.steps && stop_signal_ == 0) {
@@ -133,18 +147,14 @@ class Run {
     std::fflush(stdout);  // a line is news: it must not wait in a pipe's buffer
   }
 
-  // One rank runs, the others are not there: it has nothing but its own parts of the model.
-  bool IsPretended() const {
-    return world_.size() > 1 && world_.backend() == CommBackend::kEmulated;
-  }
-
+  // One rank of many has nothing but its own parts of the model.
   void RefusePretence() const {
     if (world_.backend() == CommBackend::kFake) {
       Fail(ErrorCode::kConflictingOptions,
            "--comm.backend fake sends nothing, so nothing can be trained with it; gt trace and gt "
            "memory use it, and --comm.backend emulated runs one rank of many");
     }
-    if (IsPretended() && config_.checkpoint.enable) {
+    if (world_.pretended() && config_.checkpoint.enable) {
       Fail(ErrorCode::kConflictingOptions,
            "--checkpoint.enable does not go with --comm.backend emulated: the other ranks, which "
            "would save their parts, are not there");
@@ -215,39 +225,71 @@ class Run {
                        at::get_num_threads() == 1 ? "" : "s");
   }
 
-  void MakeStep() {
+  void SetLimits() {
+    if (config_.training.memory_limit_gb > 0) {
+      LimitMemory(device_, Gibibytes(config_.training.memory_limit_gb));
+    }
+    HostPool::Instance().Limit(Gibibytes(config_.debug.host_memory_gb));
+  }
+
+  // The captured step, before any of its tensors has memory.
+  void PlanStep() {
     bool eager = config_.compile.mode == CompileMode::kEager;
-    if (eager && world_.size() == 1) {
-      step_ = MakeEagerStep(*model_, LossConfigOf(config_, *model_));
-      Say("running eagerly");
-      return;
-    }
+    if (eager && world_.size() == 1) return;
     CaptureReport report;
-    Captured captured =
-        CaptureStep(*model_, config_, device_, /*symbolic_batch=*/false, &report, mesh_);
-    AgreeOnCollectives(world_, *captured.graph);
+    captured_ = CaptureStep(*model_, config_, device_, /*symbolic_batch=*/false, &report, mesh_);
+    AgreeOnCollectives(world_, *captured_->graph);
     if (eager) {  // captured for the sake of that comparison
-      step_ = MakeEagerStep(*model_, LossConfigOf(config_, *model_));
-      Say("running eagerly");
+      captured_.reset();
       return;
     }
-    MemoryOptions memory;
-    memory.optimizer_bytes_per_element = optimizer_->StateBytesPerElement();
-    memory.accumulates_gradients = micro_batches_ > 1;
-    predicted_peak_ = MeasureMemory(*captured.graph, memory).peak;
-    Say("captured {} nodes in {:.0f} ms, {} after passes ({:.0f} ms); it will need {} at its peak",
+    memory_ = StepMemory(config_, mesh_);
+    MemoryCurve curve = MeasureMemory(*captured_->graph, memory_);
+    predicted_peak_ = curve.peak;
+    Say("captured {} nodes in {:.0f} ms, {} after passes ({:.0f} ms); it will need {} at its "
+        "peak{}",
         FormatCount(static_cast<double>(report.captured_nodes)), report.capture_seconds * 1e3,
         FormatCount(static_cast<double>(report.nodes)), report.passes.seconds * 1e3,
-        FormatBytes(predicted_peak_));
-    step_ = MakeCapturedStep(*model_, std::move(captured), config_.compile.executor,
-                             config_.compile.cuda_graphs);
+        ByteText(predicted_peak_), OnHost(curve));
+    if (config_.training.check_memory) RequireFit(curve);
+  }
+
+  std::string OnHost(const MemoryCurve& curve) const {
+    if (config_.compile.memory_policy != MemoryPolicy::kSacAndOffload) return "";
+    return fmt::format(" and {} of the host's memory", ByteText(curve.elsewhere_peak));
+  }
+
+  void RequireFit(const MemoryCurve& curve) {
+    int64_t available = AvailableMemoryOf(device_) / world_.ranks_in_process();
+    if (config_.training.memory_limit_gb > 0) {
+      available = std::min(available, Gibibytes(config_.training.memory_limit_gb));
+    }
+    if (curve.peak <= available) return;
+    constexpr size_t kRows = 8;
+    Fail(ErrorCode::kDoesNotFit, "the step needs {} at its peak, and {} has {}{}\n{}{}",
+         ByteText(curve.peak), device_.is_cuda() ? "the GPU" : "this machine", ByteText(available),
+         world_.ranks_in_process() > 1 ? " for each rank" : "",
+         AliveTable(*captured_->graph, curve, kRows),
+         MemoryAdvice(config_, world_, mesh_, device_, available));
+  }
+
+  void MakeStep() {
+    if (!captured_) {
+      step_ = MakeEagerStep(*model_, LossConfigOf(config_, *model_));
+      Say("running eagerly");
+      return;
+    }
+    step_ = MakeCapturedStep(*model_, std::move(*captured_),
+                             {.executor = config_.compile.executor,
+                              .device_graph = config_.compile.cuda_graphs,
+                              .memory = memory_});
   }
 
   // `signal`: what this rank has received; one rank's stops all.
   StepMetrics OneStep(int signal) {
     StepMetrics metrics;
     metrics.step = progress_.step + 1;
-    if (fault_) fault_->Strike(world_.rank(), metrics.step);
+    if (fault_) fault_->Strike(world_.rank(), metrics.step, device_);
     nlohmann::json data_before = data_->State();
     int64_t tokens_before = progress_.tokens;
     double waited = data_->waited_seconds();
@@ -330,7 +372,10 @@ class Run {
     if (profiled_.contains(step)) profile.emplace(device_);
     StepResult total;
     at::NoGradGuard no_gradients;
-    for (const Batch& batch : batches) {
+    for (size_t i = 0; i < batches.size(); ++i) {
+      const Batch& batch = batches[i];
+      SeedGenerator(device_,
+                    RandomSeed(progress_.batches - micro_batches_ + static_cast<int64_t>(i)));
       StepResult part = RunStep(batch, std::max<int64_t>(valid_tokens, 1));
       if (micro_batches_ > 1 && step_->reuses_results()) part = CopyOf(part);
       std::vector<at::Tensor> owned = OwnGradients(parameters_, std::move(part.gradients));
@@ -348,6 +393,16 @@ class Run {
       Say("profile of step {} in {}", step, path);
     }
     return total;
+  }
+
+  // Every batch of every rank draws numbers of its own, and the same ones when the run is continued.
+  uint64_t RandomSeed(int64_t batch) const {
+    uint64_t seed = static_cast<uint64_t>(config_.training.seed);
+    for (uint64_t part : {static_cast<uint64_t>(world_.rank()), static_cast<uint64_t>(batch)}) {
+      seed = (seed ^ part) * 0x9e3779b97f4a7c15ull;
+      seed ^= seed >> 32;
+    }
+    return seed;
   }
 
   // What a rank adds to a sum over tokens: tensor-parallel ranks see the same ones, and the first counts.
@@ -462,13 +517,13 @@ class Run {
     summary.state_hash = StateHash(*model_, world_, mesh_);
     if (metrics_) summary.metrics_path = metrics_->path();
     bool saves = config_.checkpoint.enable || summary.signal != 0;
-    if (worked && saves && !IsPretended()) {
+    if (worked && saves && !world_.pretended()) {
       if (!config_.checkpoint.enable) checkpoints_->Prepare();
       checkpoints_->Save(progress_);
       checkpoints_->Wait();
       Say("checkpoint of step {} in {}", progress_.step, checkpoints_->folder());
     }
-    bool whole = !IsPretended();
+    bool whole = !world_.pretended();
     if (complete && whole && config_.checkpoint.last_save_in_hf) ExportWeights();
     if (summary.signal != 0) {
       Say("stopped by signal {} after step {}; the same command with --checkpoint.enable continues",
@@ -477,14 +532,10 @@ class Run {
       double tokens = static_cast<double>(SequencesPerStep() * config_.training.seq_len *
                                           (progress_.step - first_step_));
       std::string predicted =
-          predicted_peak_ == 0
-              ? ""
-              : fmt::format(" ({}{})",
-                            device_.is_cuda() ? "predicted " : "of the process; the step: ",
-                            FormatBytes(predicted_peak_));
+          predicted_peak_ == 0 ? "" : fmt::format(" (predicted {})", ByteText(predicted_peak_));
       Say("done: {} steps in {}, loss {:.4f} -> {:.4f}, {} tok/s, peak memory {}{}",
           progress_.step - first_step_, DurationText(seconds), summary.first_loss,
-          summary.last_loss, FormatCount(tokens / seconds), FormatBytes(MemoryOf(device_).peak),
+          summary.last_loss, FormatCount(tokens / seconds), ByteText(MemoryOf(device_).peak),
           predicted);
     }
     Say("state hash {:016x}; metrics in {}", summary.state_hash, summary.metrics_path);
@@ -504,6 +555,8 @@ class Run {
 
   Config config_;
   World& world_;
+  MeterScope meter_;
+  std::optional<GeneratorScope> generator_;  // of a rank on the CPU
   Mesh mesh_;
   int64_t micro_batches_;
   std::set<int64_t> profiled_;
@@ -520,6 +573,8 @@ class Run {
   std::unique_ptr<TrainStep> step_;
   std::unique_ptr<ProgressBar> bar_;
   Progress progress_;
+  std::optional<Captured> captured_;  // until the step is made of it
+  MemoryOptions memory_;
   int64_t predicted_peak_ = 0;  // of the captured step; 0: not known
   int stop_signal_ = 0;         // why the run ends early; the same on all ranks
   int64_t first_step_ = 0;      // steps that were done before this process began
@@ -528,7 +583,17 @@ class Run {
 
 }  // namespace
 
-TrainSummary Train(const Config& config, World& world) { return Run(config, world).Train(); }
+TrainSummary Train(const Config& config, World& world) {
+  try {
+    return Run(config, world).Train();
+  } catch (const c10::OutOfMemoryError& error) {
+    // A captured step explains itself (train/step.cc); this is what surrounds it, or an eager one.
+    Fail(ErrorCode::kDeviceMemoryExhausted,
+         "rank {}: there was no memory for parameters, optimizer, batches or an eager step: {}; gt "
+         "memory shows what a job needs",
+         world.rank(), error.what_without_backtrace());
+  }
+}
 
 TrainSummary Train(const Config& config) {
   TrainSummary summary;

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/exec/device.h"
 #include "gt/report/progress_bar.h"
@@ -317,7 +318,7 @@ TEST(Gradients, NormsOfHalfPrecisionAreSummedWide) {
 TEST(Metrics, ReadsWell) {
   EXPECT_EQ(FormatCount(1234567), "1,234,567");
   EXPECT_EQ(FormatCount(12), "12");
-  EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
+  EXPECT_EQ(ByteText(1536), "1.5 KiB");
   EXPECT_EQ(DurationText(3723), "1:02:03");
 }
 

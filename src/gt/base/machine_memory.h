@@ -1,0 +1,16 @@
+// The memory of this machine, as far as this process may use it.
+#pragma once
+
+#include <cstdint>
+
+namespace gt {
+
+// Bytes that processes may fill in all: what is installed, or less where a control group says so.
+int64_t TotalMemory();
+// Bytes that can still be filled without anything being killed or swapped out.
+int64_t AvailableMemory();
+
+// Most bytes that this process has had in memory at a time.
+int64_t PeakResidentMemory();
+
+}  // namespace gt

@@ -1,0 +1,213 @@
+#include "gt/exec/transfer.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "gt/base/error.h"
+#include "gt/exec/device.h"
+#include "gt/exec/host_pool.h"
+
+namespace gt {
+namespace {
+
+using EventPtr = std::shared_ptr<c10::Event>;
+
+EventPtr Recorded(const c10::Stream& stream, bool timed = false) {
+  auto flag = timed ? c10::EventFlag::BACKEND_DEFAULT : c10::EventFlag::PYTORCH_DEFAULT;
+  auto event = std::make_shared<c10::Event>(stream.device_type(), flag);
+  event->record(stream);
+  return event;
+}
+
+// One of the two directions of a device.
+class Lane {
+ public:
+  explicit Lane(c10::Device device)
+      : stream_(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)) {}
+
+  struct Timed {
+    EventPtr begin, end;
+  };
+
+  // Copies behind everything that the compute stream has been given so far, and behind `other`.
+  EventPtr Copy(at::Tensor& to, const at::Tensor& from, const c10::Stream& compute,
+                const EventPtr& other) {
+    Recorded(compute)->block(stream_);
+    if (other) other->block(stream_);
+    c10::StreamGuard guard(stream_);
+    std::unique_lock lock(mutex_);
+    const bool timed = timed_;
+    EventPtr begin = timed ? Recorded(stream_, timed) : nullptr;
+    to.copy_(from, /*non_blocking=*/true);
+    EventPtr end = Recorded(stream_, timed);
+    if (timed) times_.push_back({begin, end});
+    bytes_ += static_cast<int64_t>(from.nbytes());
+    return end;
+  }
+
+  void SetTimed(bool on) {
+    std::lock_guard lock(mutex_);
+    timed_ = on;
+    times_.clear();
+    bytes_ = 0;
+  }
+  int64_t bytes() const { return bytes_; }
+  double Seconds() const {
+    std::lock_guard lock(mutex_);
+    double seconds = 0;
+    for (const Timed& time : times_) seconds += time.begin->elapsedTime(*time.end) / 1e3;
+    return seconds;
+  }
+
+ private:
+  c10::Stream stream_;
+  mutable std::mutex mutex_;
+  std::vector<Timed> times_;
+  std::atomic<int64_t> bytes_ = 0;
+  bool timed_ = false;
+};
+
+struct Lanes {
+  explicit Lanes(c10::Device device) : out(device), back(device) {}
+  Lane out, back;
+};
+
+Lanes& LanesOf(c10::Device device) {
+  static std::mutex mutex;
+  static std::unordered_map<c10::Device, std::unique_ptr<Lanes>> lanes;
+  std::lock_guard lock(mutex);
+  std::unique_ptr<Lanes>& found = lanes[device];
+  if (!found) found = std::make_unique<Lanes>(device);
+  return *found;
+}
+
+c10::Stream ComputeStream(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+// Copies that nobody has waited for yet, by the address they write to. Their number is small: the
+// tensors of a layer or two.
+class InFlight {
+ public:
+  void Add(const at::Tensor& result, EventPtr done) {
+    std::lock_guard lock(mutex_);
+    flights_[result.const_data_ptr()] = std::move(done);
+  }
+  EventPtr Take(const at::Tensor& result) {
+    std::lock_guard lock(mutex_);
+    auto found = flights_.find(result.const_data_ptr());
+    if (found == flights_.end()) return nullptr;
+    EventPtr done = std::move(found->second);
+    flights_.erase(found);
+    return done;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<const void*, EventPtr> flights_;
+};
+
+InFlight& Flights() {
+  static InFlight& flights = *new InFlight();
+  return flights;
+}
+
+// Plain counters for copies that are no lane's.
+std::atomic<int64_t> host_bytes_out = 0, host_bytes_back = 0;
+
+void ReturnBuffer(void* buffer) {
+  HostPool::Instance().Give(std::unique_ptr<HostBuffer>(static_cast<HostBuffer*>(buffer)));
+}
+
+HostBuffer* BufferOf(const at::Tensor& host) {
+  return static_cast<HostBuffer*>(
+      host.storage().data_ptr().cast_context<HostBuffer>(&ReturnBuffer));
+}
+
+at::Tensor InBuffer(std::unique_ptr<HostBuffer> buffer, const at::Tensor& like) {
+  void* data = buffer->data;
+  c10::DataPtr pointer(data, buffer.release(), &ReturnBuffer, c10::Device(c10::kCPU));
+  c10::Storage storage(c10::Storage::use_byte_size_t(), like.nbytes(), std::move(pointer));
+  at::Tensor host = at::empty({0}, like.options().device(c10::kCPU));
+  return host.set_(storage, 0, like.sizes(), like.strides());
+}
+
+at::Tensor Offload(const at::Tensor& self) {
+  TORCH_CHECK(self.is_non_overlapping_and_dense(), "only dense tensors can be moved to the host");
+  auto buffer = HostPool::Instance().Take(self.nbytes(), /*page_locked=*/self.is_cuda());
+  EventPtr last_read = std::move(buffer->last_read);
+  at::Tensor host = InBuffer(std::move(buffer), self);
+  if (!self.is_cuda()) {
+    host_bytes_out += static_cast<int64_t>(self.nbytes());
+    return host.copy_(self);
+  }
+  c10::Stream compute = ComputeStream(self.device());
+  Flights().Add(host, LanesOf(self.device()).out.Copy(host, self, compute, last_read));
+  return host;
+}
+
+at::Tensor Reload(const at::Tensor& self, c10::Device device) {
+  at::Tensor result =
+      at::empty_strided(self.sizes(), self.strides(), self.options().device(device));
+  if (!device.is_cuda()) {
+    host_bytes_back += static_cast<int64_t>(self.nbytes());
+    return result.copy_(self);
+  }
+  c10::Stream compute = ComputeStream(result.device());
+  EventPtr done = LanesOf(result.device()).back.Copy(result, self, compute, nullptr);
+  if (HostBuffer* buffer = BufferOf(self)) buffer->last_read = done;
+  Flights().Add(result, std::move(done));
+  return result;
+}
+
+at::Tensor WaitTransfer(const at::Tensor& moved, const at::Tensor& source) {
+  const at::Tensor& on_device = moved.is_cuda() ? moved : source;
+  if (!on_device.is_cuda()) return moved;
+  if (EventPtr done = Flights().Take(moved)) done->block(ComputeStream(on_device.device()));
+  return moved;
+}
+
+}  // namespace
+
+TransferMeter::TransferMeter(c10::Device device) : device_(device) {
+  host_bytes_out = host_bytes_back = 0;
+  if (!device.is_cuda()) return;
+  LanesOf(device).out.SetTimed(true);
+  LanesOf(device).back.SetTimed(true);
+}
+
+TransferMeter::~TransferMeter() {
+  if (!device_.is_cuda()) return;
+  LanesOf(device_).out.SetTimed(false);
+  LanesOf(device_).back.SetTimed(false);
+}
+
+TransferStats TransferMeter::stats() const {
+  if (!device_.is_cuda()) return {host_bytes_out, host_bytes_back};
+  Synchronize(device_);
+  const Lanes& lanes = LanesOf(device_);
+  return {lanes.out.bytes(), lanes.back.bytes(), lanes.out.Seconds(), lanes.back.Seconds()};
+}
+
+TORCH_LIBRARY_FRAGMENT(gt, library) {
+  library.def("offload(Tensor self) -> Tensor");
+  library.def("reload(Tensor self, Device device) -> Tensor");
+  library.def("wait_transfer(Tensor moved, Tensor source) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(gt, CompositeExplicitAutograd, library) {
+  library.impl("offload", Offload);
+  library.impl("reload", Reload);
+  library.impl("wait_transfer", WaitTransfer);
+}
+
+}  // namespace gt

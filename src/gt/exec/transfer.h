@@ -1,0 +1,37 @@
+// Moving tensors between the device's memory and the host's while kernels run: what gt::offload,
+// gt::reload and gt::wait_transfer do (ops/transfers.cc). On a GPU copies run on streams of their own,
+// one for each direction; a wait lets the compute stream go on behind the copy, the host never waits.
+// Without a GPU the same nodes copy at once.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+
+namespace gt {
+
+struct TransferStats {
+  int64_t bytes_out = 0;   // to the host
+  int64_t bytes_back = 0;  // to the device
+  // How long the copies took, each direction on its own; only while they are timed.
+  double seconds_out = 0;
+  double seconds_back = 0;
+};
+
+// Counts and times what this process moves while it lives. For measurements: timing makes the driver
+// do more. One at a time.
+class TransferMeter {
+ public:
+  explicit TransferMeter(c10::Device device);
+  ~TransferMeter();
+  TransferMeter(const TransferMeter&) = delete;
+  TransferMeter& operator=(const TransferMeter&) = delete;
+
+  // Of everything so far; waits for the device.
+  TransferStats stats() const;
+
+ private:
+  c10::Device device_;
+};
+
+}  // namespace gt

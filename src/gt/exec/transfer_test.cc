@@ -1,0 +1,92 @@
+#include "gt/exec/transfer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <gtest/gtest.h>
+
+#include "gt/base/error.h"
+#include "gt/exec/host_pool.h"
+
+namespace gt {
+namespace {
+
+template <typename Signature>
+auto OperatorNamed(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+at::Tensor Offload(const at::Tensor& x) {
+  return OperatorNamed<at::Tensor(const at::Tensor&)>("gt::offload").call(x);
+}
+at::Tensor Reload(const at::Tensor& x, at::Device device) {
+  return OperatorNamed<at::Tensor(const at::Tensor&, at::Device)>("gt::reload").call(x, device);
+}
+at::Tensor Wait(const at::Tensor& moved, const at::Tensor& source) {
+  return OperatorNamed<at::Tensor(const at::Tensor&, const at::Tensor&)>("gt::wait_transfer")
+      .call(moved, source);
+}
+
+TEST(Transfer, BringsBackValuesAndStrides) {
+  at::Tensor x = at::rand({3, 5, 4}).transpose(0, 2);
+  at::Tensor host = Wait(Offload(x), x);
+  EXPECT_NE(host.const_data_ptr(), x.const_data_ptr());
+  EXPECT_EQ(host.strides(), x.strides());
+  at::Tensor back = Wait(Reload(host, at::kCPU), host);
+  EXPECT_NE(back.const_data_ptr(), host.const_data_ptr());
+  EXPECT_EQ(back.strides(), x.strides());
+  EXPECT_TRUE(at::equal(back, x));
+}
+
+TEST(Transfer, RefusesWhatIsNotDense) {
+  EXPECT_THROW(Offload(at::rand({1, 4}).expand({3, 4})), c10::Error);
+}
+
+TEST(Transfer, CountsBytes) {
+  TransferMeter meter(at::kCPU);
+  at::Tensor x = at::rand({256});
+  at::Tensor host = Offload(x);
+  EXPECT_EQ(meter.stats().bytes_out, 1024);
+  EXPECT_EQ(meter.stats().bytes_back, 0);
+  Reload(host, at::kCPU);
+  EXPECT_EQ(meter.stats().bytes_back, 1024);
+}
+
+TEST(HostPool, BuffersAreUsedAgain) {
+  HostPool pool;
+  std::unique_ptr<HostBuffer> first = pool.Take(3'000'000, false);
+  std::byte* data = first->data;
+  EXPECT_EQ(pool.use().in_use, 4 << 20);
+  pool.Give(std::move(first));
+  EXPECT_EQ(pool.use().in_use, 0);
+  std::unique_ptr<HostBuffer> again = pool.Take(3'500'000, false);
+  EXPECT_EQ(again->data, data);
+  EXPECT_EQ(pool.use().kept, 4 << 20);
+  // Much smaller: the large buffer is not wasted on it.
+  pool.Give(std::move(again));
+  std::unique_ptr<HostBuffer> small = pool.Take(1000, false);
+  EXPECT_NE(small->data, data);
+  EXPECT_EQ(pool.use().kept, (4 << 20) + 4096);
+  EXPECT_EQ(pool.use().peak, 4 << 20);
+  pool.Trim();
+  EXPECT_EQ(pool.use().kept, 4096);
+}
+
+TEST(HostPool, AFullMachineIsAnErrorAndFreeBuffersGoFirst) {
+  HostPool pool;
+  pool.Limit(8 << 20);
+  pool.Give(pool.Take(6 << 20, false));
+  // The free buffer is too large to be used for this, and makes way.
+  std::unique_ptr<HostBuffer> held = pool.Take(3 << 20, false);
+  EXPECT_EQ(pool.use().kept, 4 << 20);  // whole huge pages
+  try {
+    pool.Take(5 << 20, false);
+    FAIL() << "took more than there is";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kHostMemoryExhausted);
+    EXPECT_NE(error.message().find("5.0 MiB more"), std::string::npos) << error.message();
+  }
+  EXPECT_EQ(pool.Take(4 << 20, false)->bytes, size_t{4} << 20);
+}
+
+}  // namespace
+}  // namespace gt

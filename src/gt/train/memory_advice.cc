@@ -1,0 +1,75 @@
+#include "gt/train/memory_advice.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "gt/base/byte_text.h"
+#include "gt/train/setup.h"
+#include "gt/train/step.h"
+
+namespace gt {
+namespace {
+
+struct Alternative {
+  std::string flags;
+  Config config;
+};
+
+// From the one that costs the least time to the one that costs the most.
+std::vector<Alternative> Alternatives(const Config& config) {
+  std::vector<Alternative> found;
+  auto add = [&](const Config& changed, MemoryPolicy policy, const std::string& before) {
+    Alternative& alternative = found.emplace_back();
+    alternative.config = changed;
+    alternative.config.compile.memory_policy = policy;
+    alternative.flags = fmt::format("{}--compile.memory_policy {}", before, EnumName(policy));
+    if (policy != MemoryPolicy::kFull) alternative.config.compile.full_recompute_save_ops.clear();
+  };
+  for (MemoryPolicy policy :
+       {MemoryPolicy::kDefault, MemoryPolicy::kSacAndOffload, MemoryPolicy::kFull}) {
+    if (policy != config.compile.memory_policy) add(config, policy, "");
+  }
+  if (config.training.local_batch_size > 1) {
+    Config smaller = config;
+    smaller.training.local_batch_size /= 2;
+    add(smaller, MemoryPolicy::kFull,
+        fmt::format("--training.local_batch_size {} ", smaller.training.local_batch_size));
+  }
+  return found;
+}
+
+int64_t PeakOf(const Config& config, World& world, const Mesh& mesh, c10::Device device) {
+  ModelPtr model = BuildConfiguredModel(config, world, mesh);
+  Captured captured = CaptureStep(*model, config, device, /*symbolic_batch=*/false, nullptr, mesh);
+  return MeasureMemory(*captured.graph, StepMemory(config, mesh)).peak;
+}
+
+}  // namespace
+
+MemoryOptions StepMemory(const Config& config, const Mesh& mesh) {
+  MemoryOptions options;
+  // AdamW keeps two numbers for each element, in the parameters' own dtype.
+  options.optimizer_bytes_per_element =
+      2 * static_cast<int64_t>(c10::elementSize(ToTorch(config.training.dtype)));
+  // cuBLAS, for the one stream that computes.
+  options.cuda_workspace_bytes = int64_t{32} << 20;
+  options.accumulates_gradients = config.training.global_batch_size >
+                                  config.training.local_batch_size * mesh.size(MeshAxis::kBatch);
+  return options;
+}
+
+std::string MemoryAdvice(const Config& config, World& world, const Mesh& mesh, c10::Device device,
+                         int64_t available) {
+  std::string text = "what other options would need\n";
+  for (const Alternative& alternative : Alternatives(config)) {
+    int64_t peak = PeakOf(alternative.config, world, mesh, device);
+    text += fmt::format("  {:>11}  {:<12}  {}\n", ByteText(peak),
+                        peak <= available ? "would fit" : "is too much", alternative.flags);
+  }
+  return text +
+         "  more ranks share parameters, gradients and optimizer state: "
+         "--parallelism.data_parallel_shard_degree\n";
+}
+
+}  // namespace gt
