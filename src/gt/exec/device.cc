@@ -153,6 +153,7 @@ void LimitMemory(c10::Device device, int64_t bytes) {
   if (limit == nullptr) {
     Fail(ErrorCode::kNoGpu, "the memory of a GPU can be limited only with libgt_cuda.so");
   }
+  at::globalContext().lazyInitDevice(c10::kCUDA);  // before it, there is no allocator to be told
   auto whole = at::getDeviceAllocator(c10::kCUDA)->getMemoryInfo(device.index()).second;
   limit(std::min(static_cast<double>(bytes) / static_cast<double>(whole), 1.0), device.index());
 }

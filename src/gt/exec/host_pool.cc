@@ -23,6 +23,7 @@ using AllocatePinned = void* (*)(size_t bytes);
 using FreePinned = void (*)(void* data);
 
 size_t Rounded(size_t bytes) {
+  bytes = std::max<size_t>(bytes, 1);  // also what is empty has an address
   const size_t unit = bytes < kHugePage ? kPage : kHugePage;
   return (bytes + unit - 1) / unit * unit;
 }

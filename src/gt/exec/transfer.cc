@@ -1,6 +1,7 @@
 #include "gt/exec/transfer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -133,16 +134,21 @@ HostBuffer* BufferOf(const at::Tensor& host) {
       host.storage().data_ptr().cast_context<HostBuffer>(&ReturnBuffer));
 }
 
+// Gaps between elements do not travel.
+std::vector<int64_t> DenseStrides(const at::Tensor& tensor) {
+  if (tensor.is_non_overlapping_and_dense()) return tensor.strides().vec();
+  return at::infer_dense_strides(tensor.sizes(), tensor.strides());
+}
+
 at::Tensor InBuffer(std::unique_ptr<HostBuffer> buffer, const at::Tensor& like) {
   void* data = buffer->data;
   c10::DataPtr pointer(data, buffer.release(), &ReturnBuffer, c10::Device(c10::kCPU));
   c10::Storage storage(c10::Storage::use_byte_size_t(), like.nbytes(), std::move(pointer));
   at::Tensor host = at::empty({0}, like.options().device(c10::kCPU));
-  return host.set_(storage, 0, like.sizes(), like.strides());
+  return host.set_(storage, 0, like.sizes(), DenseStrides(like));
 }
 
 at::Tensor Offload(const at::Tensor& self) {
-  TORCH_CHECK(self.is_non_overlapping_and_dense(), "only dense tensors can be moved to the host");
   auto buffer = HostPool::Instance().Take(self.nbytes(), /*page_locked=*/self.is_cuda());
   EventPtr last_read = std::move(buffer->last_read);
   at::Tensor host = InBuffer(std::move(buffer), self);
@@ -157,7 +163,7 @@ at::Tensor Offload(const at::Tensor& self) {
 
 at::Tensor Reload(const at::Tensor& self, c10::Device device) {
   at::Tensor result =
-      at::empty_strided(self.sizes(), self.strides(), self.options().device(device));
+      at::empty_strided(self.sizes(), DenseStrides(self), self.options().device(device));
   if (!device.is_cuda()) {
     host_bytes_back += static_cast<int64_t>(self.nbytes());
     return result.copy_(self);

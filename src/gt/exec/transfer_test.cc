@@ -37,8 +37,13 @@ TEST(Transfer, BringsBackValuesAndStrides) {
   EXPECT_TRUE(at::equal(back, x));
 }
 
-TEST(Transfer, RefusesWhatIsNotDense) {
-  EXPECT_THROW(Offload(at::rand({1, 4}).expand({3, 4})), c10::Error);
+TEST(Transfer, PacksWhatIsNotDense) {
+  at::Tensor wide = at::rand({6, 8}), x = wide.narrow(1, 2, 3);
+  at::Tensor host = Offload(x);
+  EXPECT_EQ(host.strides(), (at::IntArrayRef{3, 1}));
+  EXPECT_TRUE(at::equal(Reload(host, at::kCPU), x));
+  at::Tensor expanded = at::rand({1, 4}).expand({3, 4});
+  EXPECT_TRUE(at::equal(Reload(Offload(expanded), at::kCPU), expanded));
 }
 
 TEST(Transfer, CountsBytes) {

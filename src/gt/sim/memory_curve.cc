@@ -1,6 +1,7 @@
 #include "gt/sim/memory_curve.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <unordered_map>
 
@@ -60,6 +61,28 @@ bool SharesMemory(const Value& value, const Value& viewed, SymbolValues hints) {
   if (AliasingOf(value.producer()->op()) == Aliasing::kAlways) return true;
   if (from.dtype != to.dtype || from.device != to.device) return false;
   return from == to || IsRowMajor(from, hints);
+}
+
+// TensorIterator computes in one dtype. On the CPU it makes copies of operands in another one; CUDA
+// kernels convert as they read.
+bool ConvertsOperands(const Node& node) {
+  static const std::array<const Operator*, 4> kOperators = {
+      FindOperator("aten::add.Tensor"), FindOperator("aten::sub.Tensor"),
+      FindOperator("aten::mul.Tensor"), FindOperator("aten::div.Tensor")};
+  return node.result_count() == 1 && node.result()->type().device.kind == DeviceKind::kCpu &&
+         std::find(kOperators.begin(), kOperators.end(), &node.op()) != kOperators.end();
+}
+
+int64_t ScratchBytes(const Node& node, SymbolValues hints) {
+  if (!ConvertsOperands(node)) return 0;
+  const DType dtype = node.result()->type().dtype;
+  int64_t bytes = 0;
+  for (int32_t i = 0; i < node.operand_count(); ++i) {
+    const TensorType& operand = node.operand(i)->type();
+    if (operand.dtype == dtype || operand.rank() == 0) continue;
+    bytes = CheckedAdd(bytes, CheckedMultiply(ElementsOf(operand, hints), ItemSize(dtype)));
+  }
+  return bytes;
 }
 
 // A storage and what its category depends on.
@@ -123,8 +146,10 @@ class StorageWalk {
     storage_of_.reserve(values);
     tracks_.reserve(values);
     for (const auto& input : graph.inputs()) AddInput(*input);
+    scratch_.reserve(static_cast<size_t>(graph.node_count()));
     for (const Node* node : graph.nodes()) {
       Visit(*node);
+      scratch_.push_back(ScratchBytes(*node, hints_));
       ++position_;
     }
     for (const auto& output : graph.outputs()) KeepOutput(*output);
@@ -135,6 +160,7 @@ class StorageWalk {
   }
 
   const std::vector<Track>& tracks() const { return tracks_; }
+  const std::vector<int64_t>& scratch() const { return scratch_; }
   int32_t node_count() const { return position_; }
   const std::vector<int64_t>& hints() const { return hints_; }
 
@@ -246,7 +272,8 @@ class StorageWalk {
   std::unordered_map<const Value*, int32_t> storage_of_;
   std::vector<Track> tracks_;
   std::vector<Flight> flights_;
-  int32_t position_ = 0;  // of the node being visited; their count at the end
+  std::vector<int64_t> scratch_;  // by position
+  int32_t position_ = 0;          // of the node being visited; their count at the end
 };
 
 DeviceKind MeasuredDevice(const std::vector<Track>& tracks) {
@@ -342,6 +369,10 @@ void ListAlive(MemoryCurve& curve) {
     curve.alive_at_peak.push_back(static_cast<int32_t>(i));
     if (life.first >= 0) AddTo(curve.at_peak, life.category, life.bytes);
   }
+  if (curve.peak_position >= 0) {
+    AddTo(curve.at_peak, MemoryCategory::kTemporary,
+          curve.scratch[static_cast<size_t>(curve.peak_position)]);
+  }
   std::stable_sort(curve.alive_at_peak.begin(), curve.alive_at_peak.end(),
                    [&curve](int32_t a, int32_t b) {
                      return curve.storages[static_cast<size_t>(a)].bytes >
@@ -402,6 +433,11 @@ MemoryCurve MeasureMemory(const Graph& graph, const MemoryOptions& options) {
   }
   curve.constant = ConstantBytes(curve, options, walk.hints());
   sweep.Finish(Sum(curve.constant), curve.during, curve.after);
+  curve.scratch.resize(curve.during.size(), 0);
+  if (curve.device == DeviceKind::kCpu) curve.scratch = walk.scratch();
+  for (size_t i = 0; i < curve.during.size(); ++i) {
+    curve.during[i] = CheckedAdd(curve.during[i], curve.scratch[i]);
+  }
   curve.elsewhere_peak = PeakElsewhere(walk.tracks(), curve.device, walk.node_count());
   curve.symbols = walk.hints();
   FindPeak(graph, curve);

@@ -5,8 +5,9 @@
 // The executor's rules are followed (exec/program.cc): a node's results are allocated before
 // anything that dies at the node is freed, a storage dies at the last use of any value that looks
 // into it, and a result that nobody uses lives only while its node runs. What a collective reads
-// or writes is alive until its wait. What kernels allocate for themselves while they run is not in a
-// graph and not counted.
+// or writes is alive until its wait. On the CPU a pointwise kernel first converts operands of another
+// dtype than its result's. What else kernels allocate for themselves while they run is not in a graph
+// and not counted.
 #pragma once
 
 #include <array>
@@ -103,6 +104,7 @@ struct MemoryCurve {
 
   int64_t elsewhere_peak = 0;    // most bytes alive on other devices, inputs included; on the host
                                  // also what a step that runs on the CPU has offloaded
+  std::vector<int64_t> scratch;  // what node i allocates for itself while it runs
   std::vector<int64_t> symbols;  // what sizes were computed with
 };
 

@@ -1,5 +1,6 @@
 #include "gt/sim/memory_curve.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -310,6 +311,24 @@ TEST(MemoryCurveTest, OffloadedValuesAreElsewhere) {
   EXPECT_EQ(m.curve.during, (Bytes{64, 64, 96, 96, 96, 96, 128}));
   EXPECT_EQ(m.curve.after[3], 64);
   EXPECT_EQ(m.curve.elsewhere_peak, 32);
+}
+
+// On the CPU a kernel that mixes dtypes converts first; numbers without dimensions cost nothing.
+TEST(MemoryCurveTest, MixedTypesNeedScratchOnTheCpu) {
+  auto text = [](const char* device) {
+    return fmt::format(
+        R"(graph @g(%x: input "x" bf16[128]{0}, %y: input "y" f32[128]{0}, %n: input "n" f64[]{0}) {{
+  %a = aten::mul.Tensor(%x, %y) : f32[128]{0}
+  %b = aten::mul.Tensor(%a, %n) : f32[128]{0}
+  return result "b" %b
+}})",
+        device);
+  };
+  Measured m(text(""));
+  EXPECT_EQ(m.curve.scratch, (Bytes{512, 0}));
+  EXPECT_EQ(m.curve.during, (Bytes{256 + 512 + 8 + 512 + 512, 256 + 512 + 8 + 512 + 512}));
+  EXPECT_EQ(m.AtPeak(MemoryCategory::kTemporary), 512 + 512);
+  EXPECT_EQ(Measured(text(" @cuda")).curve.scratch, (Bytes{0, 0}));
 }
 
 TEST(MemoryCurveTest, WorkspacesAreThereAllTheTimeOnAGpuAlone) {

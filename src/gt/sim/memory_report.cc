@@ -302,6 +302,8 @@ std::vector<Slice> SlicesOf(const MemoryCurve& curve, size_t most) {
     auto end = curve.during.begin() + static_cast<ptrdiff_t>((i + 1) * nodes / slices.size());
     slices[i].position = static_cast<int32_t>(std::max_element(begin, end) - curve.during.begin());
     slices[i].bytes = curve.constant;
+    slices[i].bytes[static_cast<size_t>(MemoryCategory::kTemporary)] +=
+        curve.scratch[static_cast<size_t>(slices[i].position)];
   }
   // A storage is alive in consecutive slices: it enters at the first and leaves behind the last.
   std::vector<CategoryBytes> changes(slices.size() + 1, CategoryBytes{});

@@ -2,10 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <c10/core/Allocator.h>
 #include <gtest/gtest.h>
 
 #include "gt/base/error.h"
+#include "gt/exec/cpu_memory.h"
 #include "gt/train/setup.h"
 
 namespace gt {
@@ -124,19 +124,6 @@ TEST(ModelReport, DegreesMustDivideWhatTheySplit) {
   expect(Model("qwen3", "30B-A3B"), {4, 2, 16}, "8 ranks");
 }
 
-// Bytes that this thread's CPU allocations hold.
-class LiveBytes : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override {
-    bytes_ += size;
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  int64_t bytes_ = 0;
-};
-
 // The estimate against what libtorch keeps for backward after a forward pass.
 TEST(ModelReport, ActivationsAreAboutWhatForwardLeavesBehind) {
   int threads = at::get_num_threads();
@@ -151,14 +138,10 @@ TEST(ModelReport, ActivationsAreAboutWhatForwardLeavesBehind) {
     nn::Materialize(*model, at::kCPU, 1);
     at::Tensor tokens = at::arange(256).view({2, 128}).remainder(250);
     at::Tensor positions = at::arange(128).expand({2, 128}).contiguous();
-    auto live = std::make_shared<LiveBytes>();
-    at::Tensor hidden;
-    {
-      c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
-      hidden = model->Hidden({tokens, positions});
-    }
+    MeterScope kept;
+    at::Tensor hidden = model->Hidden({tokens, positions});
     double ratio = static_cast<double>(ReportOnModel(config).activation_bytes) /
-                   static_cast<double>(live->bytes());
+                   static_cast<double>(CurrentMeter().current());
     EXPECT_GT(ratio, 0.75) << name << " " << flavor;
     EXPECT_LT(ratio, 1.25) << name << " " << flavor;
   }

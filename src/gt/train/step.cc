@@ -220,6 +220,7 @@ std::unique_ptr<TrainStep> MakeEagerStep(LanguageModel& model, const LossConfig&
 
 Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device device,
                      bool symbolic_batch, CaptureReport* report, const Mesh& mesh) {
+  ReadSaveSelectors(PipelineFor(config).memory);  // a mistyped one is no failure of a pass
   std::vector<int64_t> sizes = {config.training.local_batch_size,
                                 config.training.seq_len / mesh.size(MeshAxis::kCp)};
   std::vector<StepInput> inputs = {
