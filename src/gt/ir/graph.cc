@@ -393,11 +393,18 @@ uint64_t Graph::Hash() const {
     hash.Add(guard.module);
     hash.Add(guard.op);
   }
-  // Values are numbered in order of definition: inputs first, then results.
-  std::unordered_map<const Node*, uint64_t> first_number;
+  // Values are numbered in order of definition: inputs first, then results. The numbers of nodes are
+  // scratch space, no part of what the graph says.
+  const_cast<Graph*>(this)->NumberNodes();
+  std::vector<uint64_t> first_number;  // by number of the node
   first_number.reserve(static_cast<size_t>(node_count_));
   auto number_of = [&](const Value* value) {
-    uint64_t base = value->is_input() ? 0 : first_number[value->producer()];
+    uint64_t base = 0;
+    if (const Node* producer = value->producer()) {
+      auto number = static_cast<size_t>(producer->number_);
+      // A broken graph, which may use a value before it is there, has a hash too.
+      base = number < first_number.size() ? first_number[number] : ~uint64_t{0};
+    }
     return base + static_cast<uint64_t>(value->index());
   };
   hash.Add(inputs_.size());
@@ -408,7 +415,7 @@ uint64_t Graph::Hash() const {
   }
   uint64_t next = inputs_.size();
   for (const Node* node = first_; node != nullptr; node = node->next_) {
-    first_number[node] = next;
+    first_number.push_back(next);
     next += static_cast<uint64_t>(node->result_count_);
     hash.Add(node->op_->name);
     for (int32_t i = 0; i < node->operand_count_; ++i) hash.Add(number_of(node->operand(i)));
