@@ -556,6 +556,22 @@ std::string MemoryTable(const Graph& graph, const MemoryCurve& curve, size_t top
   return text + "\n" + AliveTable(graph, curve, top);
 }
 
+std::string MemoryLine(const MemoryCurve& curve) {
+  constexpr double kLeastShare = 0.01;
+  std::vector<std::string> parts;
+  int64_t others = 0;
+  for (size_t i = 0; i < curve.at_peak.size(); ++i) {
+    if (Share(curve.at_peak[i], curve.peak) < kLeastShare) {
+      others += curve.at_peak[i];
+    } else {
+      parts.push_back(fmt::format("{} {}", EnumName(CategoryAt(i)), ByteText(curve.at_peak[i])));
+    }
+  }
+  if (others > 0) parts.push_back(fmt::format("others {}", ByteText(others)));
+  if (parts.empty()) return ByteText(curve.peak);
+  return fmt::format("{}: {}", ByteText(curve.peak), Join(parts, ", "));
+}
+
 std::string AliveTable(const Graph& graph, const MemoryCurve& curve, size_t top) {
   std::string text;
   AppendCategories(curve, text);

@@ -35,6 +35,10 @@ std::string MemoryTable(const Graph& graph, const MemoryCurve& curve, size_t top
 // The same without the first line.
 std::string AliveTable(const Graph& graph, const MemoryCurve& curve, size_t top = 20);
 
+// The peak and what it is made of in one line: "12.30 GiB: parameters 3.74 GiB, ...". What is less than
+// a hundredth of it is "others".
+std::string MemoryLine(const MemoryCurve& curve);
+
 // {"device", "peak": {"bytes", "position", "value", "operator", "module", "phase"},
 //  "categories": {"parameters": bytes, ...}, "elsewhere_peak",
 //  "phases": [{"phase", "first", "last"}], "during": [bytes ...], "after": [bytes ...],

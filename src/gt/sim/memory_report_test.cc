@@ -216,6 +216,21 @@ TEST(MemoryReportTest, SvgOfALongStepStaysSmall) {
 }
 
 // Names with bytes that are no text come out as text.
+TEST(MemoryReportTest, LineNamesWhatMatters) {
+  MemoryCurve curve;
+  curve.peak = 1000 << 20;
+  auto set = [&curve](MemoryCategory category, int64_t mebibytes) {
+    curve.at_peak[static_cast<size_t>(category)] = mebibytes << 20;
+  };
+  set(MemoryCategory::kParameter, 300);
+  set(MemoryCategory::kSaved, 690);
+  set(MemoryCategory::kBuffer, 4);
+  set(MemoryCategory::kInput, 6);
+  EXPECT_EQ(MemoryLine(curve),
+            "1000.0 MiB: parameters 300.0 MiB, saved activations 690.0 MiB, others 10.0 MiB");
+  EXPECT_EQ(MemoryLine({}), "0 B");
+}
+
 TEST(MemoryReportTest, OddNames) {
   Measured m(R"(graph @g(%w: param "\xff<\x01" f32[4]) {
   %a = aten::neg(%w) : f32[4] {module = "\xc3(&\x02"}

@@ -17,9 +17,9 @@ struct StepMetrics {
   int64_t tokens = 0;  // seen so far
   double seconds = 0;  // of this step
   double tokens_per_second = 0;
-  double mfu = -1;  // percent of the device's peak; negative: unknown
-  int64_t memory_bytes = 0;
-  double data_wait = 0;  // seconds this step waited for data
+  double mfu = -1;           // percent of the device's peak; negative: unknown
+  int64_t memory_bytes = 0;  // the peak so far
+  double data_wait = 0;      // seconds this step waited for data
   double eta_seconds = 0;
   std::optional<double> validation_loss = {};
 };

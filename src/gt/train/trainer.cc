@@ -246,17 +246,16 @@ class Run {
     memory_ = StepMemory(config_, mesh_);
     MemoryCurve curve = MeasureMemory(*captured_->graph, memory_);
     predicted_peak_ = curve.peak;
-    Say("captured {} nodes in {:.0f} ms, {} after passes ({:.0f} ms); it will need {} at its "
-        "peak{}",
+    Say("captured {} nodes in {:.0f} ms, {} after passes ({:.0f} ms)",
         FormatCount(static_cast<double>(report.captured_nodes)), report.capture_seconds * 1e3,
-        FormatCount(static_cast<double>(report.nodes)), report.passes.seconds * 1e3,
-        ByteText(predicted_peak_), OnHost(curve));
+        FormatCount(static_cast<double>(report.nodes)), report.passes.seconds * 1e3);
+    Say("memory at the peak: {}{}", MemoryLine(curve), OnHost(curve));
     if (config_.training.check_memory) RequireFit(curve);
   }
 
   std::string OnHost(const MemoryCurve& curve) const {
     if (config_.compile.memory_policy != MemoryPolicy::kSacAndOffload) return "";
-    return fmt::format(" and {} of the host's memory", ByteText(curve.elsewhere_peak));
+    return fmt::format("; {} in host memory", ByteText(curve.elsewhere_peak));
   }
 
   void RequireFit(const MemoryCurve& curve) {
@@ -449,7 +448,7 @@ class Run {
       metrics.mfu =
           100.0 * flops * metrics.tokens_per_second / (peak * static_cast<double>(world_.size()));
     }
-    metrics.memory_bytes = MemoryOf(device_).current;
+    metrics.memory_bytes = MemoryOf(device_).peak;
     auto done = static_cast<double>(metrics.step - first_step_);
     auto left = static_cast<double>(config_.training.steps - metrics.step);
     metrics.eta_seconds = Seconds(start_, Clock::now()) / done * left;
