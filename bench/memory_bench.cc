@@ -41,7 +41,6 @@ class Job {
  public:
   Job(const gt::Config& config, gt::World& world, c10::Device device, int64_t steps)
       : config_(config),
-        world_(world),
         device_(device),
         steps_(steps),
         mesh_(config.parallelism, world.size(), world.rank()),
@@ -105,7 +104,6 @@ class Job {
   }
 
   const gt::Config& config_;
-  gt::World& world_;
   c10::Device device_;
   int64_t steps_;
   gt::Mesh mesh_;

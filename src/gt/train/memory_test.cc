@@ -2,6 +2,7 @@
 // does not fit ends with an error that helps.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -142,6 +143,15 @@ TEST(Dropout, DrawsFromTheSeededGenerator) {
   EXPECT_EQ(without->Run(batch, batch.valid_tokens).loss.item<double>(), kept);
 }
 
+class OneThread {
+ public:
+  OneThread() : before_(at::get_num_threads()) { at::set_num_threads(1); }
+  ~OneThread() { at::set_num_threads(before_); }
+
+ private:
+  int before_;
+};
+
 struct Peaks {
   int64_t measured = 0, predicted = 0;
 };
@@ -166,8 +176,10 @@ Peaks PeaksOf(const Config& config, LanguageModel& model) {
   return peaks;
 }
 
-// Peaks of eager libtorch and of all policies, in that order. The optimizer is not there.
+// Peaks of eager libtorch and of all policies. The optimizer is not there. One thread: libtorch's
+// attention takes scratch memory for each.
 std::map<std::string, Peaks> PeaksOfAll(Config config) {
+  OneThread one_thread;
   // Every expert gets as many tokens as the prediction assumes.
   config.debug.moe_force_load_balance = true;
   MeterScope meter;
