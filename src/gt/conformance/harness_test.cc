@@ -311,8 +311,7 @@ class Runner {
   enum class Outcome { kAgrees, kBothReject, kNoKernel, kDiffers };
 
   Outcome Run() {
-    std::vector<int64_t> hints;
-    for (const Symbol& symbol : c_.env_.symbols()) hints.push_back(symbol.hint);
+    std::vector<int64_t> hints = c_.env_.Hints();
     std::string rule_error;
     try {
       rule_error = Infer();

@@ -86,6 +86,10 @@ HostPoolUse HostPool::use() const {
 
 void HostPool::Trim() {
   std::lock_guard lock(mutex_);
+  ReleaseFree();
+}
+
+void HostPool::ReleaseFree() {
   for (const auto& [bytes, buffer] : free_) use_.kept -= static_cast<int64_t>(bytes);
   free_.clear();
 }
@@ -105,10 +109,7 @@ std::unique_ptr<HostBuffer> HostPool::FindFree(size_t bytes, bool page_locked) {
 std::unique_ptr<HostBuffer> HostPool::Allocate(size_t bytes, bool page_locked) {
   const size_t rounded = Rounded(bytes);
   // Memory of sizes that no longer occur is the first to go.
-  if (static_cast<int64_t>(rounded) > Left()) {
-    for (const auto& [size, buffer] : free_) use_.kept -= static_cast<int64_t>(size);
-    free_.clear();
-  }
+  if (static_cast<int64_t>(rounded) > Left()) ReleaseFree();
   if (static_cast<int64_t>(rounded) > Left()) FailExhausted(bytes);
   auto buffer = std::make_unique<HostBuffer>();
   buffer->page_locked = page_locked;

@@ -50,6 +50,7 @@ class HostPool {
  private:
   std::unique_ptr<HostBuffer> FindFree(size_t bytes, bool page_locked);
   std::unique_ptr<HostBuffer> Allocate(size_t bytes, bool page_locked);
+  void ReleaseFree();
   int64_t Left() const;
   [[noreturn]] void FailExhausted(size_t bytes) const;
 

@@ -109,7 +109,6 @@ class Program {
   std::vector<at::Tensor> registers_;
   std::vector<int64_t> symbol_values_;
   std::vector<Register> outputs_;
-  std::vector<Register> unused_inputs_;
   torch::jit::Stack stack_;
   bool first_run_ = true;
   bool checking_ = false;

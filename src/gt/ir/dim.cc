@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "gt/base/error.h"
+#include "gt/ir/checked_math.h"
 
 namespace gt {
 namespace {
@@ -12,22 +13,6 @@ namespace {
 using Atom = Dim::Expr::Atom;
 using Term = Dim::Expr::Term;
 using AtomPtr = std::shared_ptr<const Atom>;
-
-int64_t CheckedAdd(int64_t a, int64_t b) {
-  int64_t result;
-  if (__builtin_add_overflow(a, b, &result)) {
-    Fail(ErrorCode::kSizeOverflow, "the sum {} + {} does not fit into 64 bits", a, b);
-  }
-  return result;
-}
-
-int64_t CheckedMultiply(int64_t a, int64_t b) {
-  int64_t result;
-  if (__builtin_mul_overflow(a, b, &result)) {
-    Fail(ErrorCode::kSizeOverflow, "the product {} * {} does not fit into 64 bits", a, b);
-  }
-  return result;
-}
 
 int64_t FloorDivide(int64_t a, int64_t b) {
   if (b == 0) Fail(ErrorCode::kDivisionByZero, "{} is divided by zero in a size expression", a);

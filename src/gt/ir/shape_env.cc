@@ -211,10 +211,7 @@ bool ShapeEnv::Answer(Predicate predicate) {
          "choice with tensor operations",
          op_.empty() ? "the program" : op_.str(), module_.str(), predicate.ToString(Namer()));
   }
-  std::vector<int64_t> hints;
-  hints.reserve(symbols_.size());
-  for (const Symbol& symbol : symbols_) hints.push_back(symbol.hint);
-  int64_t value = predicate.expression.Evaluate(hints);
+  int64_t value = predicate.expression.Evaluate(Hints());
   predicate.holds = predicate.kind == Predicate::Kind::kZero ? value == 0 : value < 0;
   bool answer = predicate.holds;
   auto bucket = guard_index_.find(HashOf(predicate));
@@ -284,10 +281,14 @@ Interval ShapeEnv::Bounds(const Dim& dim) const {
 
 int64_t ShapeEnv::Hint(const Dim& dim) const {
   if (auto value = dim.as_const()) return *value;
+  return dim.Evaluate(Hints());
+}
+
+std::vector<int64_t> ShapeEnv::Hints() const {
   std::vector<int64_t> hints;
   hints.reserve(symbols_.size());
   for (const Symbol& symbol : symbols_) hints.push_back(symbol.hint);
-  return dim.Evaluate(hints);
+  return hints;
 }
 
 bool ShapeEnv::HasDataSymbol(const Dim& dim) const {

@@ -106,6 +106,8 @@ class ShapeEnv {
 
   Interval Bounds(const Dim& dim) const;
   int64_t Hint(const Dim& dim) const;
+  // Of all symbols, as Dim::Evaluate takes them: for those who ask about many dims.
+  std::vector<int64_t> Hints() const;
   bool HasDataSymbol(const Dim& dim) const;
   // The value of a dim that must be one number: a constant, or one pinned by a range of a single
   // value.

@@ -194,9 +194,7 @@ void Verifier::CheckFactsAndGuards() const {
            id < bound_.size() ? shapes_.symbol(id).name : "an undeclared symbol");
     });
   }
-  std::vector<int64_t> hints;
-  for (const Symbol& symbol : shapes_.symbols()) hints.push_back(symbol.hint);
-  if (const Guard* broken = shapes_.FirstBroken(hints)) {
+  if (const Guard* broken = shapes_.FirstBroken(shapes_.Hints())) {
     Fail(ErrorCode::kHintBreaksGuard,
          "the guard {} (asked by {} in module '{}') does not hold for the hints",
          broken->predicate.ToString(shapes_.Namer()), broken->op.str(), broken->module.str());

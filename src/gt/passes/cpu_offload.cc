@@ -173,9 +173,8 @@ class Finder {
         options_(options),
         returned_(graph),
         parameters_(graph),  // numbers the nodes
-        schedule_(graph) {
-    for (const Symbol& symbol : graph.shapes().symbols()) hints_.push_back(symbol.hint);
-  }
+        schedule_(graph),
+        hints_(graph.shapes().Hints()) {}
 
   std::vector<Candidate> Find() {
     std::vector<Candidate> candidates;
@@ -530,7 +529,7 @@ const PassInfo& CpuOffload::info() const {
       .description =
           "Values tagged must_save that own their memory, have 4 KiB or more and a backward use, "
           "and belong to a layer other than the last are copied to the host while compute goes on, "
-          "and back ahead of their use. What the first layer of the backward wants stays as well.  "
+          "and back ahead of their use. What the first layer of the backward wants stays as well. "
           "Every layer gets an equal share of the budget, which it "
           "fills with its largest values; what a layer leaves goes to the others. Compute waits "
           "for the copy to the host at the end of a later layer, never before the last forward use "

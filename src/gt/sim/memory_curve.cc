@@ -6,27 +6,12 @@
 #include <unordered_map>
 
 #include "gt/base/error.h"
+#include "gt/ir/checked_math.h"
 #include "gt/ir/text.h"
 #include "gt/passes/aliasing.h"
 
 namespace gt {
 namespace {
-
-int64_t CheckedMultiply(int64_t a, int64_t b) {
-  int64_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product)) {
-    Fail(ErrorCode::kSizeOverflow, "{} * {} bytes do not fit into 64 bits", a, b);
-  }
-  return product;
-}
-
-int64_t CheckedAdd(int64_t a, int64_t b) {
-  int64_t sum = 0;
-  if (__builtin_add_overflow(a, b, &sum)) {
-    Fail(ErrorCode::kSizeOverflow, "{} + {} bytes do not fit into 64 bits", a, b);
-  }
-  return sum;
-}
 
 int64_t RoundedUp(int64_t bytes, int64_t unit) {
   int64_t rest = bytes % unit;
@@ -141,7 +126,7 @@ class StorageWalk {
   StorageWalk(const Graph& graph, const MemoryOptions& options)
       : graph_(graph),
         options_(options),
-        hints_(options.symbols.empty() ? HintsOf(graph.shapes()) : options.symbols) {
+        hints_(options.symbols.empty() ? graph.shapes().Hints() : options.symbols) {
     auto values = static_cast<size_t>(graph.node_count()) + graph.inputs().size();
     storage_of_.reserve(values);
     tracks_.reserve(values);
@@ -398,13 +383,6 @@ void LookAt(const Graph& graph, int32_t position, MemoryCurve& curve) {
   curve.peak_node = graph.first();
   for (int32_t i = 0; i < position; ++i) curve.peak_node = curve.peak_node->next();
   ListAlive(curve);
-}
-
-std::vector<int64_t> HintsOf(const ShapeEnv& shapes) {
-  std::vector<int64_t> hints;
-  hints.reserve(shapes.symbols().size());
-  for (const Symbol& symbol : shapes.symbols()) hints.push_back(symbol.hint);
-  return hints;
 }
 
 int64_t StorageBytes(const TensorType& type, SymbolValues hints) {

@@ -119,8 +119,5 @@ MemoryCurve MeasureMemory(const Graph& graph, const MemoryOptions& options = {})
 // Bytes of a tensor's storage when symbol i is hints[i], not rounded: from its first element to its
 // last.
 int64_t StorageBytes(const TensorType& type, SymbolValues hints);
-// The hints of all symbols, as Dim::Evaluate takes them. ShapeEnv::Hint makes such a list for each
-// question, which would cost nodes times symbols here.
-std::vector<int64_t> HintsOf(const ShapeEnv& shapes);
 
 }  // namespace gt

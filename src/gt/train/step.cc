@@ -13,6 +13,7 @@
 #include "gt/exec/device_graph.h"
 #include "gt/exec/op_profiler.h"
 #include "gt/exec/reference.h"
+#include "gt/passes/memory_policy.h"
 #include "gt/passes/pipeline.h"
 #include "gt/sim/memory_report.h"
 #include "gt/trace/scope.h"
@@ -117,7 +118,7 @@ class CapturedStep : public TrainStep {
     if (node.op().collective != Collective::kNone) return true;
     // The host's part of these, finding a buffer and knowing a generator's state, is not recorded.
     if (node.op().transfer != Transfer::kNone) return true;
-    if (node.op().name.str() == "gt::generator_state") return true;
+    if (IsGeneratorOperator(node.op())) return true;
     // Blocks without a pair are skipped by looking at the mask.
     if (node.op().name.str().starts_with("gt::flex_attention")) return true;
     // Only this dtype has a grouped kernel; the others loop over groups, whose sizes they look up.
