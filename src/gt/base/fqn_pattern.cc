@@ -1,5 +1,6 @@
 #include "gt/base/fqn_pattern.h"
 
+#include <cctype>
 #include <vector>
 
 namespace gt {
@@ -37,6 +38,30 @@ bool MatchesFqn(std::string_view pattern, std::string_view name) {
   }
   while (w < wanted.size() && wanted[w] == "**") ++w;
   return w == wanted.size();
+}
+
+std::optional<std::string_view> MatchingPrefix(std::string_view pattern, std::string_view name) {
+  if (name.empty()) return std::nullopt;
+  for (size_t dot = name.find('.');; dot = name.find('.', dot + 1)) {
+    std::string_view prefix = name.substr(0, dot);
+    if (MatchesFqn(pattern, prefix)) return prefix;
+    if (dot == std::string_view::npos) return std::nullopt;
+  }
+}
+
+std::string FqnPatternProblem(std::string_view pattern) {
+  for (std::string_view part : Components(pattern)) {
+    if (part.empty()) return "a component between two dots, or at an end, is empty";
+    if (part == "*" || part == "**") continue;
+    for (char c : part) {
+      bool known = isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-';
+      if (!known) {
+        return std::string("'") + std::string(part) +
+               "' is neither a name nor * nor **; names have letters, digits, _ and -";
+      }
+    }
+  }
+  return "";
 }
 
 }  // namespace gt

@@ -58,6 +58,9 @@ TEST(Cli, MistakesAreAnsweredWithTheNearestName) {
       "GT-E", "dce");
   ExpectError("train --config /does/not/exist.toml", "GT-E0103", "/does/not/exist.toml");
   ExpectError("opt /does/not/exist.gtir", "GT-E", "/does/not/exist.gtir");
+  ExpectError("draw step.gtir", "GT-E0107", "--modules");
+  ExpectError("draw --modules layers.0", "GT-E0107", "FILE");
+  ExpectError("draw --modules layers.0 /does/not/exist.gtir", "GT-E0200", "/does/not/exist.gtir");
   ExpectError("docs erorrs", "GT-E0100", "errors");
   ExpectError("generate --model /does/not/exist", "GT-E0701", "/does/not/exist");
   ExpectError("generate --top_p 0", "GT-E0102", "--top_p");
@@ -69,7 +72,7 @@ TEST(Cli, MistakesAreAnsweredWithTheNearestName) {
 TEST(Cli, HelpIsAnsweredEverywhere) {
   for (const char* command :
        {"--help", "train --help", "generate --help", "info --help", "trace --help", "opt --help",
-        "docs --help", "launch --help", "memory --help"}) {
+        "docs --help", "launch --help", "memory --help", "draw --help"}) {
     Outcome outcome = RunGt(command);
     EXPECT_EQ(outcome.status, 0) << command;
     EXPECT_GT(outcome.output.size(), 200u) << command;
@@ -91,6 +94,23 @@ TEST(Cli, TracedGraphGoesThroughOpt) {
   std::string text = FileText(graph);
   std::ofstream(graph) << text.substr(0, text.size() / 2);
   ExpectError("opt --pass=dce " + graph, "GT-E02", "step.gtir");
+  fs::remove_all(folder);
+}
+
+TEST(Cli, TracedGraphIsDrawn) {
+  fs::path folder = fs::temp_directory_path() / ("gt_cli_test_" + std::to_string(getpid()));
+  fs::create_directories(folder);
+  std::string graph = (folder / "step.gtir").string(), picture = (folder / "step.svg").string();
+  Outcome traced = RunGt("trace --model.flavor tiny --training.seq_len 16 --output " + graph);
+  ASSERT_EQ(traced.status, 0) << traced.output;
+  Outcome drawn = RunGt("draw --modules layers.0 --output " + picture + " " + graph);
+  EXPECT_EQ(drawn.status, 0) << drawn.output;
+  EXPECT_EQ(drawn.output, "");
+  std::string svg = FileText(picture);
+  EXPECT_NE(svg.find(">attention<"), std::string::npos) << svg;
+  EXPECT_EQ(RunGt("draw --modules layers.0 - < " + graph).output, svg);
+  ExpectError("draw --modules layers.99 " + graph, "GT-E0101", "layers.99");
+  ExpectError("draw --modules layers.0 --phase sideways " + graph, "GT-E0101", "backward");
   fs::remove_all(folder);
 }
 

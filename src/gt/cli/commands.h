@@ -16,6 +16,7 @@ int RunTrace(Arguments args);
 int RunMemory(Arguments args);
 int RunGenerate(Arguments args);
 int RunInfo(Arguments args);
+int RunDraw(Arguments args);
 int RunDocs(Arguments args);
 
 }  // namespace gt::cli

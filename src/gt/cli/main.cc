@@ -37,6 +37,7 @@ constexpr Command kCommands[] = {
      [](Arguments args) {
        return gt::RunOpt({args.begin(), args.end()});
      }},
+    {"draw", "draw a part of a graph as a picture", gt::cli::RunDraw},
     {"docs", "print the pages of documentation that are made from the program", gt::cli::RunDocs},
 };
 

@@ -76,7 +76,7 @@ void PrintCollectives(const Graph& graph, const World& world) {
     int64_t forward = 0, backward = 0, bytes = 0;
   };
   std::vector<Row> rows;
-  std::vector<int64_t> hints = graph.shapes().Hints();
+  SymbolValues hints = graph.shapes().Hints();
   std::map<std::pair<std::string, std::string>, size_t> places;
   for (const Node* node : graph.nodes()) {
     const Operator& op = node->op();

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "gt/base/error.h"
+#include "gt/base/fqn_pattern.h"
 #include "gt/base/logging.h"
 #include "gt/config/toml.h"
 
@@ -123,6 +124,39 @@ std::string ReadWholeFile(const std::string& path) {
   return text;
 }
 
+void CheckEpOverlap(const Config& config, bool rewrites, Problems& problems) {
+  const Config::Compile& compile = config.compile;
+  const Config::Compile::EpOverlap& overlap = compile.ep_overlap;
+  const bool eager = overlap.strategy == ChunkStrategy::kEager;
+  if (overlap.enabled && !eager && !rewrites) {
+    problems.Add(ErrorCode::kConflictingOptions,
+                 "compile.ep_overlap.strategy graph rewrites the captured graph, which {} leaves "
+                 "out; use compile.ep_overlap.strategy eager",
+                 compile.enable_passes ? "compile.mode eager" : "compile.enable_passes=false");
+  }
+  const bool batch = overlap.chunk_dim == ChunkDim::kBatch;
+  const std::int64_t ranks =
+      config.parallelism.tensor_parallel_degree * config.parallelism.context_parallel_degree;
+  const std::int64_t extent =
+      batch ? config.training.local_batch_size : config.training.seq_len / ranks;
+  if (overlap.enabled && extent < overlap.num_chunks) {
+    problems.Add(ErrorCode::kConflictingOptions,
+                 "compile.ep_overlap.num_chunks {} needs at least as many {}, but a rank has {} at "
+                 "a time; lower it or raise {}",
+                 overlap.num_chunks, batch ? "sequences" : "positions of a sequence", extent,
+                 batch ? "training.local_batch_size" : "training.seq_len");
+  }
+  if (overlap.disable_early_grad_accumulation && eager) {
+    problems.Add(ErrorCode::kConflictingOptions,
+                 "compile.ep_overlap.disable_early_grad_accumulation belongs to "
+                 "compile.ep_overlap.strategy graph: strategy eager never adds gradients early");
+  }
+  if (std::string why = FqnPatternProblem(overlap.module_fqn); !why.empty()) {
+    problems.Add(ErrorCode::kBadOptionValue, "compile.ep_overlap.module_fqn '{}': {}",
+                 overlap.module_fqn, why);
+  }
+}
+
 void CheckTogether(const Config& config, Problems& problems) {
   const Config::Compile& compile = config.compile;
   if (!compile.full_recompute_save_ops.empty() && compile.memory_policy != MemoryPolicy::kFull) {
@@ -138,6 +172,7 @@ void CheckTogether(const Config& config, Problems& problems) {
                  EnumName(compile.memory_policy),
                  compile.enable_passes ? "compile.mode eager" : "compile.enable_passes=false");
   }
+  CheckEpOverlap(config, rewrites, problems);
   const Config::Training& training = config.training;
   // Kernels index tokens with 32 bits. The ranges of the factors keep the product far from
   // overflow.

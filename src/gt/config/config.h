@@ -27,6 +27,8 @@ enum class CompileMode { kEager, kAotFxTrace };
 enum class ExecutorKind { kFast, kReference };
 enum class MemoryPolicy { kNone, kDefault, kEager, kFull, kSacAndOffload };
 enum class ReshardAfterForward { kDefault, kAlways, kNever };
+enum class ChunkDim { kBatch, kSeq };
+enum class ChunkStrategy { kEager, kGraph };
 enum class CommBackend { kAuto, kGloo, kNccl, kFake, kEmulated };
 
 template <>
@@ -63,6 +65,10 @@ inline constexpr std::array<std::string_view, 5> kEnumNames<MemoryPolicy> = {
 template <>
 inline constexpr std::array<std::string_view, 3> kEnumNames<ReshardAfterForward> = {
     "default", "always", "never"};
+template <>
+inline constexpr std::array<std::string_view, 2> kEnumNames<ChunkDim> = {"batch", "seq"};
+template <>
+inline constexpr std::array<std::string_view, 2> kEnumNames<ChunkStrategy> = {"eager", "graph"};
 template <>
 inline constexpr std::array<std::string_view, 5> kEnumNames<CommBackend> = {"auto", "gloo", "nccl",
                                                                             "fake", "emulated"};

@@ -8,6 +8,7 @@
 
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
+#include "gt/config/command_line.h"
 
 namespace gt {
 namespace {
@@ -300,6 +301,139 @@ TEST(Config, EveryShippedConfigIsValid) {
     ++files;
   }
   EXPECT_GE(files, 1);
+}
+
+TEST(EpOverlapConfig, IsOffByDefault) {
+  const Config::Compile::EpOverlap overlap;
+  EXPECT_FALSE(overlap.enabled);
+  EXPECT_EQ(overlap.chunk_dim, ChunkDim::kBatch);
+  EXPECT_EQ(overlap.strategy, ChunkStrategy::kGraph);
+  EXPECT_EQ(overlap.module_fqn, "layers.*");
+  EXPECT_EQ(overlap.num_chunks, 2);
+  EXPECT_FALSE(overlap.disable_early_grad_accumulation);
+  EXPECT_TRUE(overlap.keep_chunks_across_roots);
+}
+
+// A section inside a section: by its own header, by dotted keys, and as flags.
+TEST(EpOverlapConfig, IsSetByFilesAndFlags) {
+  Config from_file;
+  LoadToml(
+      "[compile]\nenable_passes = true\n"
+      "[compile.ep_overlap]\nenabled = true\nchunk_dim = \"seq\"\nmodule_fqn = "
+      "\"layers.*.moe\"\nnum_chunks = 3\ndisable_early_grad_accumulation = "
+      "true\nkeep_chunks_across_roots = false\n",
+      "job.toml", &from_file);
+  const Config::Compile::EpOverlap& overlap = from_file.compile.ep_overlap;
+  EXPECT_TRUE(overlap.enabled);
+  EXPECT_EQ(overlap.chunk_dim, ChunkDim::kSeq);
+  EXPECT_EQ(overlap.module_fqn, "layers.*.moe");
+  EXPECT_EQ(overlap.num_chunks, 3);
+  EXPECT_TRUE(overlap.disable_early_grad_accumulation);
+  EXPECT_FALSE(overlap.keep_chunks_across_roots);
+  EXPECT_NO_THROW(Validate(from_file));
+
+  Config from_keys;
+  LoadToml("compile.ep_overlap.strategy = \"eager\"", "job.toml", &from_keys);
+  EXPECT_EQ(from_keys.compile.ep_overlap.strategy, ChunkStrategy::kEager);
+
+  Config from_flags;
+  CommandLine line("gt train", "trains a model");
+  line.WithConfig(&from_flags);
+  const std::vector<std::string> flags = {"--compile.ep_overlap.enabled",
+                                          "--compile.ep_overlap.chunk_dim=seq",
+                                          "--compile.ep_overlap.module_fqn",
+                                          "layers.*.moe",
+                                          "--compile.ep_overlap.num_chunks=3",
+                                          "--compile.ep_overlap.disable_early_grad_accumulation",
+                                          "--compile.ep_overlap.keep_chunks_across_roots=false"};
+  EXPECT_TRUE(line.Parse(flags));
+  EXPECT_EQ(from_flags, from_file);
+}
+
+// The message of what Validate has against it; empty when nothing.
+std::string ProblemWith(const std::function<void(Config&)>& change, ErrorCode code) {
+  Config config;
+  config.compile.ep_overlap.enabled = true;
+  change(config);
+  try {
+    Validate(config);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.message();
+  }
+  return "";
+}
+
+TEST(EpOverlapConfig, TheGraphStrategyNeedsAGraphToRewrite) {
+  const auto problem = [](const std::function<void(Config&)>& change) {
+    return ProblemWith(change, ErrorCode::kConflictingOptions);
+  };
+  const auto contains = [](const std::string& text, std::string_view part) {
+    return text.find(part) != std::string::npos;
+  };
+  EXPECT_EQ(problem([](Config&) {}), "");
+  EXPECT_PRED2(contains, problem([](Config& c) { c.compile.mode = CompileMode::kEager; }),
+               "strategy graph rewrites the captured graph, which compile.mode eager leaves out");
+  EXPECT_PRED2(contains, problem([](Config& c) { c.compile.enable_passes = false; }),
+               "which compile.enable_passes=false leaves out");
+  // Neither matters to the other strategy, nor while nothing is cut.
+  EXPECT_EQ(problem([](Config& c) {
+              c.compile.mode = CompileMode::kEager;
+              c.compile.ep_overlap.strategy = ChunkStrategy::kEager;
+            }),
+            "");
+  EXPECT_EQ(problem([](Config& c) {
+              c.compile.enable_passes = false;
+              c.compile.ep_overlap.enabled = false;
+            }),
+            "");
+}
+
+TEST(EpOverlapConfig, OnlyTheGraphStrategyAddsGradientsEarly) {
+  const auto eager = [](Config& config) {
+    config.compile.ep_overlap.strategy = ChunkStrategy::kEager;
+    config.compile.ep_overlap.disable_early_grad_accumulation = true;
+  };
+  EXPECT_NE(
+      ProblemWith(eager, ErrorCode::kConflictingOptions)
+          .find("disable_early_grad_accumulation belongs to compile.ep_overlap.strategy graph"),
+      std::string::npos);
+  const auto graph = [](Config& config) {
+    config.compile.ep_overlap.disable_early_grad_accumulation = true;
+  };
+  EXPECT_EQ(ProblemWith(graph, ErrorCode::kConflictingOptions), "");
+}
+
+TEST(EpOverlapConfig, ThePatternMustBeOne) {
+  const auto problem = [](const std::string& pattern, ErrorCode code) {
+    return ProblemWith([&](Config& config) { config.compile.ep_overlap.module_fqn = pattern; },
+                       code);
+  };
+  EXPECT_EQ(problem("layers.*.moe", ErrorCode::kBadOptionValue), "");
+  EXPECT_EQ(problem("**.moe", ErrorCode::kBadOptionValue), "");
+  EXPECT_NE(problem("", ErrorCode::kOptionOutOfRange).find("text that is not empty"),
+            std::string::npos);
+  EXPECT_NE(problem("layers..moe", ErrorCode::kBadOptionValue)
+                .find("compile.ep_overlap.module_fqn 'layers..moe': a component between two dots"),
+            std::string::npos);
+  EXPECT_NE(problem("layers.x*", ErrorCode::kBadOptionValue).find("'x*' is neither a name nor *"),
+            std::string::npos);
+}
+
+TEST(EpOverlapConfig, RejectsBadValues) {
+  const auto problem = [](std::string_view line) {
+    return LoadError(fmt::format("[compile.ep_overlap]\n{}\n", line));
+  };
+  EXPECT_EQ(problem("num_chunks = 1").code(), ErrorCode::kOptionOutOfRange);
+  EXPECT_EQ(problem("num_chunks = 1").message(),
+            "job.toml:2: compile.ep_overlap.num_chunks: 1 is out of range; expected an integer in "
+            "[2, 1024]");
+  EXPECT_EQ(problem("strategy = \"grahp\"").code(), ErrorCode::kBadOptionValue);
+  EXPECT_NE(problem("strategy = \"grahp\"").message().find("one of eager, graph"),
+            std::string::npos);
+  EXPECT_EQ(problem("chunk_dim = \"head\"").code(), ErrorCode::kBadOptionValue);
+  EXPECT_NE(problem("chunk_dim = \"head\"").message().find("one of batch, seq"), std::string::npos);
+  EXPECT_EQ(problem("chunks = 2").code(), ErrorCode::kUnknownOption);
 }
 
 }  // namespace

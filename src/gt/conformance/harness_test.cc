@@ -311,7 +311,7 @@ class Runner {
   enum class Outcome { kAgrees, kBothReject, kNoKernel, kDiffers };
 
   Outcome Run() {
-    std::vector<int64_t> hints = c_.env_.Hints();
+    const std::vector<int64_t> hints(c_.env_.Hints().begin(), c_.env_.Hints().end());
     std::string rule_error;
     try {
       rule_error = Infer();

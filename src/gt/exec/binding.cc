@@ -14,9 +14,9 @@ InputBinder::InputBinder(const Graph& graph) : graph_(graph) {
     for (size_t d = 0; d < sizes.size(); ++d) {
       plain.push_back(sizes[d].as_const().value_or(-1));
       if (sizes[d].is_const()) continue;
-      std::optional<SymbolId> symbol = sizes[d].as_symbol();
-      bool binds = symbol && !bound[*symbol];
-      if (binds) bound[*symbol] = true;
+      std::optional<Dim::Multiple> multiple = sizes[d].as_multiple();
+      bool binds = multiple && !bound[multiple->symbol];
+      if (binds) bound[multiple->symbol] = true;
       checks_.push_back({input->value.index(), static_cast<int32_t>(d), sizes[d], binds});
     }
     sizes_.push_back(std::move(plain));
@@ -56,17 +56,19 @@ bool InputBinder::Bind(std::span<const at::Tensor> inputs, std::vector<int64_t>&
   for (const SizeCheck& check : checks_) {
     int64_t size = inputs[static_cast<size_t>(check.input)].size(check.dim);
     if (check.binds) {
-      SymbolId id = *check.expected.as_symbol();
+      auto [factor, id] = *check.expected.as_multiple();
       const Symbol& symbol = graph_.shapes().symbol(id);
-      if (size < symbol.low || size > symbol.high) {
+      int64_t value = size / factor;
+      if (value < symbol.low || value > symbol.high || size % factor != 0) {
         Fail(ErrorCode::kSizeOutOfRange,
-             "dimension {} of input '{}' is {}, outside the range [{}, {}] that the graph was "
-             "captured for",
-             check.dim, graph_.inputs()[static_cast<size_t>(check.input)]->name, size, symbol.low,
+             "dimension {} of input '{}' is {}, but must be {} with {} in [{}, {}], the range that "
+             "the graph was captured for",
+             check.dim, graph_.inputs()[static_cast<size_t>(check.input)]->name, size,
+             graph_.shapes().Print(check.expected), symbol.name, symbol.low,
              symbol.high == kUnbounded ? "inf" : std::to_string(symbol.high));
       }
-      changed |= values[id] != size;
-      values[id] = size;
+      changed |= values[id] != value;
+      values[id] = value;
     } else if (int64_t expected = check.expected.Evaluate(values); expected != size) {
       Fail(ErrorCode::kInputMismatch, "dimension {} of input '{}' is {}, but must be {} = {}",
            check.dim, graph_.inputs()[static_cast<size_t>(check.input)]->name, size,

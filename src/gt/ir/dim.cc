@@ -302,11 +302,16 @@ Dim Dim::Symbol(SymbolId id) {
 }
 
 std::optional<SymbolId> Dim::as_symbol() const {
+  std::optional<Multiple> multiple = as_multiple();
+  return multiple && multiple->factor == 1 ? std::optional(multiple->symbol) : std::nullopt;
+}
+
+std::optional<Dim::Multiple> Dim::as_multiple() const {
   if (is_const() || expr_->constant != 0 || expr_->terms.size() != 1) return std::nullopt;
   const Expr::Term& term = expr_->terms[0];
-  if (term.coefficient != 1 || term.atoms.size() != 1) return std::nullopt;
+  if (term.coefficient < 1 || term.atoms.size() != 1) return std::nullopt;
   if (term.atoms[0]->kind != AtomKind::kSymbol) return std::nullopt;
-  return term.atoms[0]->symbol;
+  return Multiple{term.coefficient, term.atoms[0]->symbol};
 }
 
 Dim operator+(const Dim& a, const Dim& b) {

@@ -48,6 +48,12 @@ class Dim {
   bool is_polynomial() const;
   // Set when the Dim is exactly one symbol.
   std::optional<SymbolId> as_symbol() const;
+  // Set when the Dim is a positive number times one symbol.
+  struct Multiple {
+    int64_t factor;
+    SymbolId symbol;
+  };
+  std::optional<Multiple> as_multiple() const;
 
   friend Dim operator+(const Dim& a, const Dim& b);
   friend Dim operator-(const Dim& a, const Dim& b);

@@ -1,6 +1,7 @@
 #include "gt/ir/shape_env.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "gt/base/error.h"
 
@@ -79,6 +80,7 @@ SymbolId ShapeEnv::AddSymbol(Symbol symbol) {
   if (!by_name_.emplace(symbol.name, id).second) {
     Fail(ErrorCode::kDuplicateSymbol, "symbol {} is declared twice", symbol.name);
   }
+  hints_.push_back(symbol.hint);
   symbols_.push_back(std::move(symbol));
   return id;
 }
@@ -122,6 +124,8 @@ void ShapeEnv::AddFact(const Dim& a, const Dim& b) {
     if (symbols_[id].kind != Symbol::Kind::kData) continue;
     if (std::optional<Dim> value = difference.SolveFor(id)) {
       solved_[id] = *value;
+      // A symbol that no other fact mentions stands in no other solution.
+      if (facts_about_[id].size() == 1) return;
       for (auto& [other, expression] : solved_) {
         if (expression.Contains(id)) {
           expression =
@@ -284,13 +288,6 @@ int64_t ShapeEnv::Hint(const Dim& dim) const {
   return dim.Evaluate(Hints());
 }
 
-std::vector<int64_t> ShapeEnv::Hints() const {
-  std::vector<int64_t> hints;
-  hints.reserve(symbols_.size());
-  for (const Symbol& symbol : symbols_) hints.push_back(symbol.hint);
-  return hints;
-}
-
 bool ShapeEnv::HasDataSymbol(const Dim& dim) const {
   bool found = false;
   dim.ForEachSymbol([&](SymbolId id) { found |= symbols_[id].kind == Symbol::Kind::kData; });
@@ -301,6 +298,58 @@ std::optional<int64_t> ShapeEnv::KnownValue(const Dim& dim) const {
   if (auto value = dim.as_const()) return value;
   Interval bounds = Bounds(ApplyFacts(dim));
   return bounds.low == bounds.high ? std::optional<int64_t>(bounds.low) : std::nullopt;
+}
+
+void ShapeEnv::Concretize(const std::function<bool(SymbolId)>& chosen) {
+  // First of all, so that a graph whose guards do not hold is left as it was.
+  if (const Guard* broken = FirstBroken(Hints())) {
+    Fail(ErrorCode::kHintBreaksGuard,
+         "the guard {} (of {} in module '{}') does not hold for the sizes that the graph was "
+         "captured with",
+         broken->predicate.ToString(Namer()), broken->op.str(), broken->module.str());
+  }
+  auto mentions = [&](const Dim& dim) {
+    bool found = false;
+    dim.ForEachSymbol([&](SymbolId id) { found = found || chosen(id); });
+    return found;
+  };
+  auto concrete = [&](const Dim& dim) {
+    if (!mentions(dim)) return dim;  // sums over all ranks have thousands of terms
+    return dim.Substitute(
+        [&](SymbolId id) { return chosen(id) ? Dim(hints_[id]) : Dim::Symbol(id); });
+  };
+  for (SymbolId id = 0; id < symbols_.size(); ++id) {
+    if (chosen(id)) symbols_[id].low = symbols_[id].high = hints_[id];
+  }
+  // Facts are solved anew: a number may be what was missing to solve one for a data symbol.
+  auto facts = std::exchange(facts_, {});
+  solved_.clear();
+  facts_about_.clear();
+  for (const auto& [a, b] : facts) {
+    Dim left = concrete(a), right = concrete(b);
+    const bool same = left == a && right == b;
+    if (!same && DecideByBounds(Predicate::Equal(left, right)) == false) {
+      Fail(ErrorCode::kHintBreaksGuard,
+           "the fact {} == {} does not hold for the sizes that the graph was captured with",
+           Print(a), Print(b));
+    }
+    AddFact(left, right);
+  }
+  auto guards = std::exchange(guards_, {});
+  guard_index_.clear();
+  for (Guard& guard : guards) {
+    Predicate& predicate = guard.predicate;
+    if (mentions(predicate.expression)) {
+      Dim expression = concrete(predicate.expression);
+      if (expression.is_const()) continue;
+      // A question has one spelling, also one with numbers in it: 8 * s1 == 16 is s1 == 2.
+      const bool holds = predicate.holds;
+      predicate = predicate.kind == Predicate::Kind::kZero ? Predicate::Equal(expression, 0)
+                                                           : Predicate::Less(expression, 0);
+      predicate.holds = holds;
+    }
+    AddGuard(std::move(guard));
+  }
 }
 
 const Guard* ShapeEnv::FirstBroken(SymbolValues values) const {

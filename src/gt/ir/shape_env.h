@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -106,12 +107,17 @@ class ShapeEnv {
 
   Interval Bounds(const Dim& dim) const;
   int64_t Hint(const Dim& dim) const;
-  // Of all symbols, as Dim::Evaluate takes them: for those who ask about many dims.
-  std::vector<int64_t> Hints() const;
+  // Of all symbols, as Dim::Evaluate takes them.
+  SymbolValues Hints() const { return hints_; }
   bool HasDataSymbol(const Dim& dim) const;
   // The value of a dim that must be one number: a constant, or one pinned by a range of a single
   // value.
   std::optional<int64_t> KnownValue(const Dim& dim) const;
+
+  // From now on these symbols are their hints, everywhere in facts and guards. Guards that no other
+  // symbol is part of are gone: they hold (else HintBreaksGuard). What mentions the symbols outside
+  // of this object is the caller's to change.
+  void Concretize(const std::function<bool(SymbolId)>& chosen);
 
   // First guard that the values break, or nothing. values[i] belongs to symbol i. Guards never
   // mention data symbols.
@@ -136,6 +142,7 @@ class ShapeEnv {
   bool Answer(Predicate predicate);
 
   std::vector<Symbol> symbols_;
+  std::vector<int64_t> hints_;  // of symbols_
   std::unordered_map<std::string, SymbolId> by_name_;
   uint32_t next_input_ = 0, next_data_ = 0;
   std::vector<std::pair<Dim, Dim>> facts_;

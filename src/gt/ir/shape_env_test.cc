@@ -135,6 +135,48 @@ TEST_F(ShapeEnvTest, EqualQuestionsHaveOneSpelling) {
   EXPECT_EQ(Predicate::Less(s, t + Dim(2)).ToString(env.Namer()), "s0 < s1 + 2");
 }
 
+// The chosen symbols are their hints from then on; what is left of guards has the spelling that the
+// same questions about the numbers have.
+TEST_F(ShapeEnvTest, ConcretizeReplacesSymbolsByTheirHints) {
+  env.AddFact(u + v, s * t);
+  env.SetAsker(Name("layers.0"), Name("aten::view"));
+  EXPECT_TRUE(env.Less(s, 9));
+  EXPECT_FALSE(env.Equal(s * t, 24));
+  EXPECT_TRUE(env.Less(t, 100));
+  env.Concretize([](SymbolId id) { return id == 0; });
+
+  EXPECT_EQ(env.symbol(0), (Symbol{"s0", Symbol::Kind::kInput, 8, 8, 8}));
+  EXPECT_EQ(env.symbol(1).high, kUnbounded);
+  ASSERT_EQ(env.guards().size(), 2u);
+  EXPECT_EQ(env.guards()[0].predicate.ToString(env.Namer()), "s1 != 3");
+  EXPECT_EQ(env.guards()[0].module.str(), "layers.0");
+  EXPECT_EQ(env.guards()[1].predicate.ToString(env.Namer()), "s1 < 100");
+  ShapeEnvModeScope check(env, ShapeEnv::Mode::kCheck);
+  EXPECT_FALSE(env.Equal(t * Dim(8), 24));
+  EXPECT_TRUE(env.Less(t, 100));
+  EXPECT_EQ(env.KnownEqual(u + v, t * Dim(8)), true);
+}
+
+// A fact that could not be solved for a data symbol before can be when it has numbers in it.
+TEST_F(ShapeEnvTest, ConcretizeSolvesFactsAnew) {
+  const Dim one = Dim::Symbol(env.AddInputSymbol(/*hint=*/1, 1));
+  env.AddFact(one * u, s);
+  EXPECT_EQ(env.KnownEqual(u, 8), std::nullopt);
+  env.Concretize([&](SymbolId id) { return env.symbol(id).kind == Symbol::Kind::kInput; });
+  EXPECT_EQ(env.KnownEqual(u, 8), true);
+  EXPECT_TRUE(env.guards().empty());
+}
+
+// And then leaves everything as it was.
+TEST_F(ShapeEnvTest, ConcretizeFailsOnGuardsThatDoNotHold) {
+  env.AddGuard({Predicate::Less(s, t), {}, {}});
+  env.AddGuard({Predicate::Equal(s, t), Name("layers.0"), Name("aten::add")});
+  EXPECT_EQ(CodeOf([&] { env.Concretize([](SymbolId) { return true; }); }),
+            ErrorCode::kHintBreaksGuard);
+  EXPECT_EQ(env.guards().size(), 2u);
+  EXPECT_EQ(env.symbol(0).high, 64);
+}
+
 TEST(ShapeEnvFacts, PartsOfASumAreNotLargerThanTheSum) {
   ShapeEnv env;
   const Dim rows = Dim::Symbol(env.AddInputSymbol(8));

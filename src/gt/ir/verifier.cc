@@ -147,9 +147,10 @@ class Verifier {
 void Verifier::BindInputSymbols(const Graph& graph) {
   for (const auto& input : graph.inputs()) {
     for (const Dim& size : input->value.type().sizes) {
-      const auto symbol = size.as_symbol();
-      if (!symbol || *symbol >= bound_.size()) continue;
-      if (shapes_.symbol(*symbol).kind == Symbol::Kind::kInput) bound_[*symbol] = true;
+      const auto multiple = size.as_multiple();
+      if (!multiple || multiple->symbol >= bound_.size()) continue;
+      const bool input = shapes_.symbol(multiple->symbol).kind == Symbol::Kind::kInput;
+      if (input) bound_[multiple->symbol] = true;
     }
   }
 }

@@ -160,10 +160,11 @@ TEST(VerifierTest, SymbolsMustBeBoundBeforeUse) {
                 ErrorCode::kUnboundSymbol, {"u0"});
   ExpectInvalid(Body("%a = aten::zeros(size = [s1]) : f32[s1]\nreturn"), ErrorCode::kUnboundSymbol,
                 {"s1", "not the size of any input dimension"});
-  ExpectInvalid("graph @g(%x: input \"x\" f32[s0 * 2]) { symbols { s0: input, hint 4 } return }",
-                ErrorCode::kUnboundSymbol, {"f32[s0 * 2]", "s0"});
+  // A multiple of a symbol tells what the symbol is; a sum does not say how much of it is which.
+  ExpectInvalid("graph @g(%x: input \"x\" f32[s0 + 2]) { symbols { s0: input, hint 4 } return }",
+                ErrorCode::kUnboundSymbol, {"f32[s0 + 2]", "s0"});
   Verify(
-      *Parse("graph @g(%x: input \"x\" f32[s0 * 2], %y: input \"y\" f32[s0]) {\n"
+      *Parse("graph @g(%x: input \"x\" f32[s0 + 2], %y: input \"y\" f32[s0 * 2]) {\n"
              "symbols { s0: input, hint 4 } return }"));
 }
 

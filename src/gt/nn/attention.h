@@ -20,6 +20,12 @@ struct AttentionConfig {
 struct AttentionInputs {
   at::Tensor rotation;   // complex64 [batch, length, rotated width / 2]
   at::Tensor documents;  // int32 [batch, length], for block-causal masks; undefined otherwise
+
+  template <typename Visit>
+  void ForEachTensor(Visit&& visit) {
+    visit(rotation);
+    visit(documents);
+  }
 };
 
 // Sequences that are spread over ranks. A sequence is cut into 2 * parts equal stretches, and rank r

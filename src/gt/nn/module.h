@@ -13,11 +13,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <source_location>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "gt/nn/chunking.h"
 #include "gt/storage/tensor_box.h"
 #include "gt/trace/scope.h"
 
@@ -95,6 +97,10 @@ class Module : public torch::nn::Module {
   // From now on the module holds this part of its parameter.
   void KeepPart(const std::string& name, const TensorBox& box);
 
+  // From now on calls through Ref run once for each chunk of their inputs.
+  void set_chunking(Chunking chunking) { chunking_ = chunking; }
+  const std::optional<Chunking>& chunking() const { return chunking_; }
+
   // Applied to the first argument of every call through Ref, and to the result; several run in the
   // order they were added. This is how parallelisms change what a module sees without the module
   // knowing.
@@ -130,6 +136,7 @@ class Module : public torch::nn::Module {
   Name fqn_;
   Name source_;
   std::vector<Transform> into_, out_of_;
+  std::optional<Chunking> chunking_;
   std::vector<std::pair<std::string, Parameter*>> own_parameters_;
   struct Buffer {
     std::string name;
@@ -147,15 +154,23 @@ class Ref {
   explicit Ref(std::shared_ptr<M> module) : module_(std::move(module)) {}
 
   template <typename... Args>
-  auto operator()(const at::Tensor& x, Args&&... args) const {
-    ScopeGuard scope(module_->EnterScope());
-    return module_->Leaving(module_->forward(module_->Entering(x), std::forward<Args>(args)...));
+  auto operator()(const at::Tensor& x, const Args&... args) const {
+    if (!module_->chunking()) return Call(x, args...);
+    return InChunks(
+        module_->fqn(), *module_->chunking(),
+        [this](const auto&... pieces) { return Call(pieces...); }, x, args...);
   }
   M* operator->() const { return module_.get(); }
   M& operator*() const { return *module_; }
   explicit operator bool() const { return module_ != nullptr; }
 
  private:
+  template <typename... Args>
+  auto Call(const at::Tensor& x, const Args&... args) const {
+    ScopeGuard scope(module_->EnterScope());
+    return module_->Leaving(module_->forward(module_->Entering(x), args...));
+  }
+
   std::shared_ptr<M> module_;
 };
 

@@ -307,7 +307,7 @@ class Finder {
   EscapingStorage returned_;
   ParameterNodes parameters_;
   LayerSchedule schedule_;
-  std::vector<int64_t> hints_;  // by symbol
+  SymbolValues hints_;  // by symbol
 };
 
 // Largest first; what does not fit is passed over. Returns the bytes taken.

@@ -2,6 +2,7 @@
 
 #include "gt/passes/canonicalize.h"
 #include "gt/passes/common_subexpression_elimination.h"
+#include "gt/passes/concretize.h"
 #include "gt/passes/cpu_offload.h"
 #include "gt/passes/dead_code_elimination.h"
 #include "gt/passes/rematerialize.h"
@@ -28,6 +29,11 @@ PassList DefaultPipeline(const PipelineOptions& options) {
   }
   // Behind rematerialization: what is computed again then uses parameters that are gathered again.
   if (options.reshard_after_forward) passes.push_back(std::make_unique<ReshardParameters>());
+  if (options.chunk) {
+    passes.push_back(std::make_unique<Chunk>(*options.chunk));
+    passes.push_back(std::make_unique<DeadCodeElimination>());
+    passes.push_back(std::make_unique<Concretize>());
+  }
   return passes;
 }
 

@@ -6,7 +6,9 @@
 
 #include "gt/base/error.h"
 #include "gt/passes/canonicalize.h"
+#include "gt/passes/chunk.h"
 #include "gt/passes/common_subexpression_elimination.h"
+#include "gt/passes/concretize.h"
 #include "gt/passes/cpu_offload.h"
 #include "gt/passes/dead_code_elimination.h"
 #include "gt/passes/memory_policy.h"
@@ -29,6 +31,8 @@ constexpr std::array kPasses = {
     PassEntry{"rematerialize", Make<Rematerialize>},
     PassEntry{"cpu_offload", Make<CpuOffload>},
     PassEntry{"reshard_after_forward", Make<ReshardParameters>},
+    PassEntry{"chunk", Make<Chunk>},
+    PassEntry{"concretize", Make<Concretize>},
 };
 
 std::unique_ptr<Pass> MakeByName(std::string_view name) {

@@ -124,9 +124,8 @@ MemoryCategory CategoryOf(const Track& track) {
 class StorageWalk {
  public:
   StorageWalk(const Graph& graph, const MemoryOptions& options)
-      : graph_(graph),
-        options_(options),
-        hints_(options.symbols.empty() ? graph.shapes().Hints() : options.symbols) {
+      : graph_(graph), options_(options), hints_(options.symbols) {
+    if (hints_.empty()) hints_.assign(graph.shapes().Hints().begin(), graph.shapes().Hints().end());
     auto values = static_cast<size_t>(graph.node_count()) + graph.inputs().size();
     storage_of_.reserve(values);
     tracks_.reserve(values);

@@ -164,11 +164,13 @@ class CaptureRun {
     step_inputs_.push_back(std::move(tensor));
   }
 
-  Dim SymbolFor(const SymbolicDim& symbolic, int64_t hint, const std::string& input) {
-    if (hint < symbolic.low || hint > symbolic.high) {
+  Dim SymbolFor(const SymbolicDim& symbolic, int64_t extent, const std::string& input) {
+    int64_t hint = extent / symbolic.multiple;
+    if (hint < symbolic.low || hint > symbolic.high || extent % symbolic.multiple != 0) {
       Fail(ErrorCode::kUnsupportedCapture,
-           "input '{}': the extent {} is outside the range [{}, {}] of its symbolic dimension '{}'",
-           input, hint, symbolic.low, symbolic.high, symbolic.identity);
+           "input '{}': the extent {} is not {} times a number in the range [{}, {}] of its "
+           "symbolic dimension '{}'",
+           input, extent, symbolic.multiple, symbolic.low, symbolic.high, symbolic.identity);
     }
     auto [entry, fresh] = symbols_.try_emplace(symbolic.identity, 0);
     ShapeEnv& shapes = graph_->shapes();
@@ -179,7 +181,7 @@ class CaptureRun {
            "input '{}': symbolic dimension '{}' has extent {} here and {} elsewhere", input,
            symbolic.identity, hint, shapes.symbol(entry->second).hint);
     }
-    return Dim::Symbol(entry->second);
+    return Dim::Symbol(entry->second) * Dim(symbolic.multiple);
   }
 
   void RejectMutation(const char* what, const ModuleTensor& tensor) {

@@ -23,6 +23,9 @@ struct SymbolicDim {
   int64_t low =
       2;  // size 1 has other strides and broadcasting: capture it separately if it is needed
   int64_t high = kUnbounded;
+  // The extent is this many times the symbol: ranks that share a sequence see one part of it each,
+  // and a part is then the symbol itself.
+  int64_t multiple = 1;
 };
 
 struct StepInput {

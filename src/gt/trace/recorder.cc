@@ -83,6 +83,17 @@ std::vector<torch::autograd::Node*> AutogradNodesBelow(const at::Tensor& loss) {
   return found;
 }
 
+// What the backward of an operation in a chunked region is: that of a split is a join, and the other
+// way round.
+std::shared_ptr<const ChunkMeta> Mirrored(const std::shared_ptr<const ChunkMeta>& forward) {
+  if (forward == nullptr) return nullptr;
+  auto backward = std::make_shared<ChunkMeta>(*forward);
+  backward->backward = true;
+  if (forward->role == ChunkRole::kSplitBoundary) backward->role = ChunkRole::kMaterialization;
+  if (forward->role == ChunkRole::kMaterialization) backward->role = ChunkRole::kSplitBoundary;
+  return backward;
+}
+
 at::Tensor Unwrapped(const at::Tensor& tensor) {
   if (!functionalization::isFunctionalTensor(tensor)) return tensor;
   functionalization::sync(tensor);
@@ -156,6 +167,7 @@ void Recorder::EnterBackwardNode(uint64_t sequence,
       meta.source = scope.source;
       meta.ep_role = scope.ep_role;
       meta.exchange = scope.exchange;
+      meta.chunk = Mirrored(scope.chunk);
       meta.sequence = static_cast<int64_t>(sequence - timeline_.first_sequence());
       value = value->producer()->operand_count() > 0 ? value->producer()->operand(0) : nullptr;
     }
@@ -193,6 +205,7 @@ Meta Recorder::CurrentMeta() {
   meta.source = scope.source;
   meta.ep_role = scope.ep_role;
   meta.exchange = scope.exchange;
+  meta.chunk = backward_ ? Mirrored(scope.chunk) : scope.chunk;
   return meta;
 }
 

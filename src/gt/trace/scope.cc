@@ -36,18 +36,18 @@ const Scope& CurrentScope() { return State().scope; }
 
 Scope ScopeOf(const Node& node) {
   const Meta& meta = node.meta();
-  return {meta.module, meta.source, meta.phase, meta.ep_role, meta.exchange};
+  return {meta.module, meta.source, meta.phase, meta.ep_role, meta.exchange, meta.chunk};
 }
 
 ScopeGuard::ScopeGuard(Scope scope) : before_(State().scope) {
   ThreadState& state = State();
-  state.scope = scope;
+  state.scope = std::move(scope);
   if (state.timeline != nullptr) state.timeline->Record(state.scope);
 }
 
 ScopeGuard::~ScopeGuard() {
   ThreadState& state = State();
-  state.scope = before_;
+  state.scope = std::move(before_);
   if (state.timeline != nullptr) state.timeline->Record(state.scope);
 }
 
@@ -57,6 +57,7 @@ Scope Annotated(Scope scope, const Annotation& annotation, const std::source_loc
   if (annotation.phase) scope.phase = *annotation.phase;
   if (annotation.ep_role) scope.ep_role = *annotation.ep_role;
   if (annotation.exchange) scope.exchange = *annotation.exchange;
+  if (annotation.chunk) scope.chunk = annotation.chunk;
   scope.source = SourceName(where);
   return scope;
 }

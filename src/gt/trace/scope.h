@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <source_location>
 #include <string>
@@ -23,6 +24,7 @@ struct Scope {
   Phase phase = Phase::kForward;
   EpRole ep_role = EpRole::kNone;
   TokenExchange exchange = TokenExchange::kNone;
+  std::shared_ptr<const ChunkMeta> chunk = nullptr;  // null: not in a chunked region
 };
 
 // "llama3.cc:120"
@@ -50,6 +52,7 @@ struct Annotation {
   std::optional<Phase> phase = {};
   std::optional<EpRole> ep_role = {};
   std::optional<TokenExchange> exchange = {};
+  std::shared_ptr<const ChunkMeta> chunk = nullptr;  // null: as around it
 };
 class AnnotationGuard : public ScopeGuard {
  public:

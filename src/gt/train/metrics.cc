@@ -54,6 +54,12 @@ void MetricsFile::Write(const StepMetrics& m) {
   if (m.validation_loss) {
     file_ << fmt::format(", \"validation_loss\": {}", number(*m.validation_loss));
   }
+  if (m.hashes) {
+    file_ << fmt::format(
+        ", \"gradient_hash\": \"{:016x}\", \"parameter_hash\": \"{:016x}\", "
+        "\"buffer_hash\": \"{:016x}\"",
+        m.hashes->gradients, m.hashes->parameters, m.hashes->buffers);
+  }
   file_ << "}\n";
   file_.flush();
   if (!file_) {

@@ -22,6 +22,11 @@ struct StepMetrics {
   double data_wait = 0;      // seconds this step waited for data
   double eta_seconds = 0;
   std::optional<double> validation_loss = {};
+  // Before the update.
+  struct Hashes {
+    uint64_t gradients, parameters, buffers;
+  };
+  std::optional<Hashes> hashes = {};
 };
 
 class MetricsFile {

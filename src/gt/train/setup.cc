@@ -6,6 +6,7 @@
 #include "gt/base/resources.h"
 #include "gt/base/text.h"
 #include "gt/models/hf_checkpoint.h"
+#include "gt/parallel/chunk_modules.h"
 #include "gt/parallel/parallelize.h"
 #include "gt/train/step.h"
 
@@ -94,6 +95,8 @@ ModelPtr BuildConfiguredModel(const Config& config, World& world, const Mesh& me
   if (world.size() > 1 || config.debug.collectives_of_one) {
     Parallelize(*model, world, mesh, config, ToTorch(config.training.mixed_precision_param));
   }
+  const Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
+  if (overlap.enabled && overlap.strategy == ChunkStrategy::kEager) ChunkModules(*model, overlap);
   return model;
 }
 

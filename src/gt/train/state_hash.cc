@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "gt/base/error.h"
 #include "gt/parallel/ownership.h"
@@ -57,11 +59,9 @@ uint64_t HashOfPart(const nn::StateTensor& state) {
   return total;
 }
 
-}  // namespace
-
-uint64_t StateHash(LanguageModel& model, World& world, const Mesh& mesh) {
+uint64_t HashOf(const std::vector<nn::StateTensor>& tensors, World& world, const Mesh& mesh) {
   uint64_t sum = 0;
-  for (const nn::StateTensor& state : nn::NamedState(model)) {
+  for (const nn::StateTensor& state : tensors) {
     if (OwnsPart(state.box, mesh)) sum += HashOfPart(state);
   }
   // Doubles add integers exactly up to 2^53: four digits of 16 bits leave room for many ranks.
@@ -73,6 +73,46 @@ uint64_t StateHash(LanguageModel& model, World& world, const Mesh& mesh) {
     total += static_cast<uint64_t>(digits[static_cast<size_t>(i)]) << (16 * i);
   }
   return total;
+}
+
+// The state's tensors that are parameters, or those that are not.
+std::vector<nn::StateTensor> StateOf(LanguageModel& model, bool parameters) {
+  std::unordered_set<const c10::TensorImpl*> trained;
+  for (const at::Tensor& parameter : model.parameters()) {
+    trained.insert(parameter.unsafeGetTensorImpl());
+  }
+  std::vector<nn::StateTensor> chosen;
+  for (nn::StateTensor& state : nn::NamedState(model)) {
+    if (trained.contains(state.tensor.unsafeGetTensorImpl()) == parameters) {
+      chosen.push_back(std::move(state));
+    }
+  }
+  return chosen;
+}
+
+}  // namespace
+
+uint64_t StateHash(LanguageModel& model, World& world, const Mesh& mesh) {
+  return HashOf(nn::NamedState(model), world, mesh);
+}
+
+StepHashes HashStep(LanguageModel& model, const std::vector<at::Tensor>& gradients, World& world,
+                    const Mesh& mesh) {
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> gradient_of;
+  std::vector<at::Tensor> parameters = model.parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    gradient_of.emplace(parameters[i].unsafeGetTensorImpl(), gradients[i]);
+  }
+  std::vector<nn::StateTensor> trained = StateOf(model, /*parameters=*/true);
+  StepHashes hashes;
+  hashes.parameters = HashOf(trained, world, mesh);
+  hashes.buffers = HashOf(StateOf(model, /*parameters=*/false), world, mesh);
+  for (nn::StateTensor& state : trained) {
+    state.tensor = gradient_of.at(state.tensor.unsafeGetTensorImpl());
+  }
+  std::erase_if(trained, [](const nn::StateTensor& state) { return !state.tensor.defined(); });
+  hashes.gradients = HashOf(trained, world, mesh);
+  return hashes;
 }
 
 }  // namespace gt

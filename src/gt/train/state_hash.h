@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
@@ -11,7 +12,15 @@
 
 namespace gt {
 
-// All ranks must call it; all get the hash of the whole model.
+// All ranks must call these; all get the hash of the whole model. Parameters and buffers together:
 uint64_t StateHash(LanguageModel& model, World& world, const Mesh& mesh);
+
+// Before the update of a step. `gradients` are in the order of model.parameters(); undefined ones
+// count as none.
+struct StepHashes {
+  uint64_t gradients = 0, parameters = 0, buffers = 0;
+};
+StepHashes HashStep(LanguageModel& model, const std::vector<at::Tensor>& gradients, World& world,
+                    const Mesh& mesh);
 
 }  // namespace gt

@@ -191,6 +191,29 @@ class CapturedStep : public TrainStep {
   size_t parameter_count_ = 0;
 };
 
+bool ChunksGraph(const Config& config) {
+  const Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
+  return overlap.enabled && overlap.strategy == ChunkStrategy::kGraph;
+}
+
+// Opens the dimension that is to be cut. Under tensor parallelism a rank has one of `parts` parts of
+// every sequence between the layers: that part is then the symbol.
+PrepareInputs OpenChunkedDim(const Config::Compile::EpOverlap& overlap, int64_t parts) {
+  const bool sequence = overlap.chunk_dim == ChunkDim::kSeq;
+  SymbolicDim open{.identity = sequence ? "sequence" : "batch",
+                   .low = overlap.num_chunks,
+                   .multiple = sequence ? parts : 1};
+  return [open, dim = size_t{sequence}](std::span<StepInput> inputs) {
+    for (StepInput& input : inputs) {
+      if (input.name == "valid_tokens") continue;
+      SymbolicDim own = open;
+      // Chunks of more than one element need no guard that says so.
+      if (input.sizes[dim] / own.multiple >= 2 * own.low) own.low *= 2;
+      input.symbolic.push_back({static_cast<int64_t>(dim), std::move(own)});
+    }
+  };
+}
+
 PipelineOptions PipelineFor(const Config& config) {
   PipelineOptions options;
   const Config::Compile& compile = config.compile;
@@ -199,6 +222,14 @@ PipelineOptions PipelineFor(const Config& config) {
                      compile.cpu_offload_prefetch_n_layers};
   options.reshard_after_forward =
       config.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
+  if (ChunksGraph(config)) {
+    const Config::Compile::EpOverlap& overlap = compile.ep_overlap;
+    options.chunk = {.modules = overlap.module_fqn,
+                     .dim = overlap.chunk_dim,
+                     .chunks = overlap.num_chunks,
+                     .strict = overlap.disable_early_grad_accumulation,
+                     .keep_across_roots = overlap.keep_chunks_across_roots};
+  }
   return options;
 }
 
@@ -233,6 +264,10 @@ Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device dev
   CaptureOptions options;
   options.device = FromTorch(device);
   options.name = "train_step";
+  // First: the symbol that is cut is then s0.
+  if (ChunksGraph(config)) {
+    options.hooks.push_back(OpenChunkedDim(config.compile.ep_overlap, mesh.size(MeshAxis::kTp)));
+  }
   if (symbolic_batch) {
     options.hooks.push_back([](std::span<StepInput> step_inputs) {
       for (StepInput& input : step_inputs) {

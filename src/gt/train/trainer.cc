@@ -294,6 +294,10 @@ class Run {
     double waited = data_->waited_seconds();
     StepResult result = RunMicroBatches(metrics.step);
     Clipping clipping = SumUp(result, signal, &metrics);
+    if (config_.metrics.hashes) {
+      StepHashes hashes = HashStep(*model_, result.gradients, world_, mesh_);
+      metrics.hashes = {hashes.gradients, hashes.parameters, hashes.buffers};
+    }
     metrics.learning_rate =
         config_.optimizer.lr *
         LearningRateFactor(progress_.step, config_.training.steps, config_.lr_scheduler);

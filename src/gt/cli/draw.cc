@@ -1,0 +1,67 @@
+// gt draw: a part of a graph as a picture.
+#include <fmt/format.h>
+
+#include <iostream>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "gt/base/error.h"
+#include "gt/cli/commands.h"
+#include "gt/config/command_line.h"
+#include "gt/ir/text.h"
+#include "gt/ir/verifier.h"
+#include "gt/report/graph_picture.h"
+#include "gt/storage/file_writer.h"
+
+namespace gt::cli {
+namespace {
+
+std::unique_ptr<Graph> ReadGraph(const std::string& path) {
+  if (path != "-") return ParseFile(path);
+  std::ostringstream text;
+  text << std::cin.rdbuf();
+  return Parse(text.str(), "<stdin>");
+}
+
+void WriteText(const std::string& path, const std::string& text) {
+  if (path == "-") {
+    fmt::print("{}", text);
+    return;
+  }
+  FileWriter writer(path);
+  writer.Write(text);
+  writer.Finish();
+}
+
+}  // namespace
+
+int RunDraw(Arguments args) {
+  PictureOptions options;
+  std::string input, output = "-";
+  CommandLine line("gt draw", "draws the part of a graph that some modules compute, as SVG");
+  line.Flag("modules", &options.modules,
+            "modules to draw with everything inside them, such as layers.1.moe or layers.*.moe")
+      .Flag("phase", &options.phase, "draw this phase of the step; the loss counts as forward")
+      .Flag("group", &options.groups,
+            "nodes that may share a box: those of one submodule, of one role in the exchange of "
+            "tokens, or none")
+      .Flag("title", &options.title, "text above the picture; empty: modules, graph and phase")
+      .Flag("output", &output, "file to write; - is stdout")
+      .Positional("FILE", &input, "graph to read, as .gtir; - is stdin");
+  if (!line.Parse(args)) {
+    fmt::print("{}", line.Help());
+    return 0;
+  }
+  if (options.modules.empty()) {
+    Fail(ErrorCode::kMissingArgument,
+         "gt draw needs the modules to draw: a whole step has too many nodes to be read; give "
+         "--modules a pattern such as layers.1.moe");
+  }
+  std::unique_ptr<Graph> graph = ReadGraph(input);
+  Verify(*graph);
+  WriteText(output, GraphPicture(*graph, options));
+  return 0;
+}
+
+}  // namespace gt::cli

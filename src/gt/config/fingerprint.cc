@@ -1,0 +1,85 @@
+#include "gt/config/fingerprint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "gt/storage/checksum.h"
+
+namespace gt {
+namespace {
+
+// When in doubt, an option stays out of this table: a step compiled once too often costs minutes, a
+// wrong one costs the run.
+constexpr auto kUncovered = std::to_array<UncoveredOption>({
+    // The step ends with gradients; what is done with them comes after it.
+    {"optimizer.*", "updates happen behind the step"},
+    {"lr_scheduler.*", "the learning rate belongs to the update"},
+    {"training.max_norm", "clipping belongs to the update"},
+    // How long, and on what.
+    {"training.steps", "every step is the same"},
+    {"training.seed", "random operators draw from a generator that is no part of the step"},
+    {"training.dataset", "tokens are inputs of the step"},
+    {"training.dataset_path", "tokens are inputs of the step"},
+    {"training.shuffle", "tokens are inputs of the step"},
+    {"training.prefetch", "tokens are inputs of the step"},
+    {"model.tokenizer_path", "the model says how large the vocabulary is, not the tokenizer"},
+    {"validation.*", "validation has a step of its own"},
+    // What is written and reported.
+    {"dump_folder", "where files go"},
+    {"checkpoint.*", "what is saved, and when"},
+    {"metrics.*", "what is reported"},
+    {"profiling.*", "what is measured"},
+    {"compile.debug_graph_passes", "dumps graphs, changes none"},
+    // What is waited for and refused.
+    {"training.check_memory", "refuses to start, changes nothing"},
+    {"comm.init_timeout_seconds", "how long to wait"},
+    {"comm.train_timeout_seconds", "how long to wait"},
+    {"comm.trace_buf_size", "what the report of a lost rank shows"},
+    {"comm.save_traces_folder", "where files go"},
+    {"debug.fault", "happens between steps"},
+});
+
+bool Names(std::string_view entry, std::string_view path) {
+  if (!entry.ends_with(".*")) return entry == path;
+  entry.remove_suffix(1);
+  return path.starts_with(entry);
+}
+
+bool IsCovered(std::string_view path) {
+  return std::none_of(kUncovered.begin(), kUncovered.end(),
+                      [path](const UncoveredOption& entry) { return Names(entry.name, path); });
+}
+
+// Nothing for a file that cannot be read: building the model will say so, and better.
+std::optional<std::string> ContentOf(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+}  // namespace
+
+std::span<const UncoveredOption> OptionsOutsideFingerprint() { return kUncovered; }
+
+// One line for each thing. Values in TOML syntax have no line breaks and no second reading, so that
+// different configurations have different texts.
+uint64_t ConfigFingerprint(const Config& config, std::string_view library_version) {
+  std::string text = fmt::format("version = {}\n", Quoted(library_version));
+  ForEachOption(config, [&text](const Option& option) {
+    if (!IsCovered(option.path())) return;
+    text += fmt::format("{} = {}\n", option.path(), option.TomlText());
+  });
+  if (!config.model.hf_path.empty()) {
+    const auto content = ContentOf(std::filesystem::path(config.model.hf_path) / "config.json");
+    text += content ? fmt::format("config.json = {}\n", Quoted(*content)) : "no config.json\n";
+  }
+  return Xxh64Of(std::string_view(text));
+}
+
+}  // namespace gt

@@ -1,0 +1,180 @@
+#include "gt/config/fingerprint.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "gt/base/error.h"
+#include "gt/storage/temp_folder_test_util.h"
+
+namespace gt {
+namespace {
+
+constexpr std::string_view kVersion = "libtorch 2.11.0, gt 0.1.0";
+
+uint64_t FingerprintOf(const Config& config) { return ConfigFingerprint(config, kVersion); }
+
+// Gives the option other values, one after another, until one is allowed.
+struct Changer {
+  const Option& option;
+
+  bool IsAllowed() const {
+    Problems problems;
+    option.Check(option.path(), problems);
+    return problems.empty();
+  }
+  template <typename Number>
+  bool TryNumbers(Number* value, std::initializer_list<Number> others) const {
+    for (Number other : others) {
+      *value = other;
+      if (IsAllowed()) return true;
+    }
+    return false;
+  }
+  bool operator()(bool* value) const { return *value = !*value, true; }
+  bool operator()(int64_t* value) const { return TryNumbers(value, {*value + 1, *value - 1}); }
+  bool operator()(double* value) const {
+    return TryNumbers(value, {*value + 0.25, *value - 0.25, *value / 2});
+  }
+  bool operator()(std::string* value) const { return *value += "x", IsAllowed(); }
+  bool operator()(StringList* value) const { return value->push_back("x"), IsAllowed(); }
+  bool operator()(const EnumBinding& value) const {
+    value.set((value.get() + 1) % value.names.size());
+    return value.names.size() > 1;
+  }
+};
+
+std::vector<Option> AllOptions(Config* config) {
+  std::vector<Option> all;
+  for (const OptionGroup& group : BindOptions(config)) {
+    all.insert(all.end(), group.options.begin(), group.options.end());
+  }
+  return all;
+}
+
+bool IsNamedBy(std::string_view entry, std::string_view path) {
+  if (entry.ends_with(".*")) return path.starts_with(entry.substr(0, entry.size() - 1));
+  return entry == path;
+}
+
+// The whole configuration, option by option: each changes the fingerprint, or is in the table.
+TEST(ConfigFingerprint, ChangesWithEveryOptionOutsideOfTheTable) {
+  const uint64_t original = FingerprintOf(Config());
+  std::set<uint64_t> seen = {original};
+  size_t count = 0;
+  Config unchanged;
+  for (const Option& named : AllOptions(&unchanged)) {
+    Config config;
+    const std::vector<Option> options = AllOptions(&config);
+    const Option& option = options.at(count++);
+    ASSERT_EQ(option.path(), named.path());
+    ASSERT_TRUE(std::visit(Changer{option}, option.binding())) << option.path();
+    ASSERT_NE(config, Config()) << option.path();
+
+    bool uncovered = false;
+    for (const UncoveredOption& entry : OptionsOutsideFingerprint()) {
+      uncovered |= IsNamedBy(entry.name, option.path());
+    }
+    if (uncovered) {
+      EXPECT_EQ(FingerprintOf(config), original) << option.path();
+    } else {
+      EXPECT_TRUE(seen.insert(FingerprintOf(config)).second) << option.path();
+    }
+  }
+  EXPECT_GT(seen.size(), 30u);
+}
+
+// What the table names must be there, or a renamed option would silently be covered again.
+TEST(ConfigFingerprint, TheTableHasNoStaleEntries) {
+  Config config;
+  const std::vector<Option> options = AllOptions(&config);
+  for (const UncoveredOption& entry : OptionsOutsideFingerprint()) {
+    const bool found = std::any_of(options.begin(), options.end(), [&](const Option& option) {
+      return IsNamedBy(entry.name, option.path());
+    });
+    EXPECT_TRUE(found) << entry.name;
+    EXPECT_FALSE(entry.why.empty()) << entry.name;
+  }
+}
+
+// The table says what is left out; this says what never may be.
+TEST(ConfigFingerprint, CoversWhatShapesTheStep) {
+  const auto is_covered = [](std::string_view path) {
+    const auto table = OptionsOutsideFingerprint();
+    return std::none_of(table.begin(), table.end(), [path](const UncoveredOption& entry) {
+      return IsNamedBy(entry.name, path);
+    });
+  };
+  Config config;
+  std::set<std::string> left_out;
+  for (const Option& option : AllOptions(&config)) {
+    const std::string section = option.path().substr(0, option.path().find('.'));
+    const bool shapes = section == "model" || section == "parallelism" || section == "compile";
+    if (shapes && !is_covered(option.path())) left_out.insert(option.path());
+  }
+  EXPECT_EQ(left_out,
+            (std::set<std::string>{"model.tokenizer_path", "compile.debug_graph_passes"}));
+  for (const char* path :
+       {"device", "ranks", "training.seq_len", "training.local_batch_size", "training.dtype",
+        "training.mixed_precision_param", "training.loss_chunks", "training.z_loss_coeff",
+        "training.deterministic", "comm.backend", "comm.pretended_rank",
+        "debug.moe_force_load_balance", "debug.collectives_of_one"}) {
+    EXPECT_TRUE(is_covered(path)) << path;
+  }
+}
+
+TEST(ConfigFingerprint, ChangesWithTheLibrary) {
+  EXPECT_NE(ConfigFingerprint(Config(), "libtorch 2.11.1, gt 0.1.0"), FingerprintOf(Config()));
+  EXPECT_EQ(ConfigFingerprint(Config(), kVersion), FingerprintOf(Config()));
+}
+
+// The path alone says little about a model: its config.json may be edited, or come later.
+TEST(ConfigFingerprint, ChangesWithTheContentOfTheModelsDescription) {
+  const testing::TempFolder folder;
+  Config config;
+  config.model.hf_path = folder.path().string();
+  std::set<uint64_t> seen = {FingerprintOf(Config()), FingerprintOf(config)};
+  testing::WriteText(folder / "config.json", "");
+  EXPECT_TRUE(seen.insert(FingerprintOf(config)).second);
+  testing::WriteText(folder / "config.json", "{\"hidden_size\": 64}");
+  const uint64_t small = FingerprintOf(config);
+  EXPECT_TRUE(seen.insert(small).second);
+  testing::WriteText(folder / "config.json", "{\"hidden_size\": 65}");
+  EXPECT_TRUE(seen.insert(FingerprintOf(config)).second);
+  testing::WriteText(folder / "config.json", "{\"hidden_size\": 64}");
+  testing::WriteText(folder / "model.safetensors", "weights are no part of the step");
+  EXPECT_EQ(FingerprintOf(config), small);
+}
+
+TEST(ConfigFingerprint, TellsListsApart) {
+  const auto with = [](StringList passes) {
+    Config config;
+    config.compile.disable_passes = std::move(passes);
+    return FingerprintOf(config);
+  };
+  const std::set<uint64_t> seen = {with({}),         with({""}),          with({"a", "b"}),
+                                   with({"b", "a"}), with({"a, b"}),      with({"a\", \"b"}),
+                                   with({"ab"}),     with({"a", "b", ""})};
+  EXPECT_EQ(seen.size(), 8u);
+}
+
+// The same values in other places are another configuration.
+TEST(ConfigFingerprint, TellsOptionsApart) {
+  Config one, other;
+  one.parallelism.tensor_parallel_degree = 2;
+  one.parallelism.expert_parallel_degree = 4;
+  other.parallelism.tensor_parallel_degree = 4;
+  other.parallelism.expert_parallel_degree = 2;
+  EXPECT_NE(FingerprintOf(one), FingerprintOf(other));
+  // Texts that would look alike if they were just written one behind the other.
+  one = other = Config();
+  one.model.name = "a\"\nmodel.flavor = \"b";
+  one.model.flavor = "c";
+  other.model.name = "a";
+  other.model.flavor = "b\"\nmodel.flavor = \"c";
+  EXPECT_NE(FingerprintOf(one), FingerprintOf(other));
+}
+
+}  // namespace
+}  // namespace gt

@@ -1,0 +1,781 @@
+#include "gt/passes/chunk.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "gt/base/error.h"
+#include "gt/base/logging.h"
+#include "gt/ops/rules.h"
+#include "gt/passes/aliasing.h"
+#include "gt/passes/chunk_regions.h"
+#include "gt/passes/chunk_symbols.h"
+
+namespace gt {
+namespace {
+
+std::string Describe(const Node& node) {
+  std::string what = fmt::format("{} in {}, {}", node.op().name.str(), node.meta().module.str(),
+                                 node.meta().source.str());
+  return node.result_count() == 0 ? what : fmt::format("%{} ({})", node.result()->name(), what);
+}
+
+std::string Describe(const Value& value) {
+  return value.is_input() ? fmt::format("the input %{}", value.name())
+                          : Describe(*value.producer());
+}
+
+Name ParentOf(Name module) {
+  size_t dot = module.str().rfind('.');
+  return dot == std::string::npos ? Name() : Name(std::string_view(module.str()).substr(0, dot));
+}
+
+// The collective that a value comes from through views and copies, or null.
+const Node* CollectiveBehind(const Value& value) {
+  constexpr int kFar = 16;
+  const Value* at = &value;
+  for (int step = 0; step < kFar && !at->is_input(); ++step) {
+    const Node* node = at->producer();
+    bool is_wait = node->op().collective == Collective::kWait;
+    if (node->op().collective != Collective::kNone && !is_wait) return node;
+    static const Operator* const kClone = FindOperator("aten::clone");
+    if (!is_wait && &node->op() != kClone && AliasingOf(node->op()) == Aliasing::kNone) break;
+    if (node->operand_count() == 0) break;
+    at = node->operand(0);
+  }
+  return nullptr;
+}
+
+// Where a value is cut: chunk i takes `factor` times the chunk's extent of dimension `dim`.
+struct Cut {
+  int64_t dim;
+  Dim factor;
+};
+
+// Finds out where values that mention the symbol are cut. Such a cut must give every chunk what the
+// module would make of the chunk's own input.
+class Cuts {
+ public:
+  Cuts(ShapeEnv& shapes, SymbolId symbol, ChunkDim dim)
+      : shapes_(shapes), symbol_(symbol), dim_(dim) {}
+
+  Cut Of(const Value& value, Name root) {
+    const Shape& sizes = value.type().sizes;
+    std::optional<size_t> found;
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      if (sizes[d].is_const() || !sizes[d].Contains(symbol_)) continue;
+      if (found) Reject(value, root, "several of its dimensions grow with it");
+      found = d;
+    }
+    if (!found) Reject(value, root, "its strides grow with it, but none of its dimensions does");
+    Dim factor = Factor(value, sizes[*found], root);
+    // The batch is the outermost part of every dimension that it was flattened into, unless ranks
+    // put their parts behind one another; a sequence is not.
+    if (!factor.Is(1)) {
+      if (const Node* collective = CollectiveBehind(value))
+        RejectCollective(value, *collective, root);
+      if (dim_ == ChunkDim::kSeq) {
+        Reject(value, root, "its dimension counts more than the positions of one sequence");
+      }
+    }
+    return {static_cast<int64_t>(*found), std::move(factor)};
+  }
+
+ private:
+  // What the symbol is multiplied with in a dimension.
+  Dim Factor(const Value& value, const Dim& size, Name root) {
+    const Dim symbol = Dim::Symbol(symbol_);
+    if (size == symbol) return 1;
+    Dim factor =
+        size.Substitute([&](SymbolId id) { return id == symbol_ ? Dim(1) : Dim::Symbol(id); });
+    if (factor * symbol == size) return factor;
+    // Not spelled as a multiple, but perhaps one for the sizes of this step.
+    if (!shapes_.HasDataSymbol(size)) {
+      int64_t extent = shapes_.Hint(symbol), whole = shapes_.Hint(size);
+      if (whole % extent == 0 && shapes_.Equal(size, symbol * Dim(whole / extent))) {
+        return whole / extent;
+      }
+    }
+    Reject(value, root,
+           fmt::format("its dimension of {} is no multiple of it", shapes_.Print(size)));
+  }
+
+  [[noreturn]] void Reject(const Value& value, Name root, std::string_view why) const {
+    Fail(ErrorCode::kChunkSplit, "{}: {} cannot be cut along {} ({}): {}", root.str(),
+         Describe(value), shapes_.NameOf(symbol_), EnumName(dim_), why);
+  }
+
+  [[noreturn]] void RejectCollective(const Value& value, const Node& collective, Name root) const {
+    Fail(ErrorCode::kChunkCollective,
+         "{}: {} cannot be cut along {} ({}): it comes from the collective {}, which puts the "
+         "parts of all ranks behind one another in that dimension",
+         root.str(), Describe(value), shapes_.NameOf(symbol_), EnumName(dim_),
+         Describe(collective));
+  }
+
+  ShapeEnv& shapes_;
+  SymbolId symbol_;
+  ChunkDim dim_;
+};
+
+// Copies bodies chunk by chunk, in one walk over the graph.
+//
+// Nodes of a body wait until their region is complete, and are then copied chunk after chunk: the
+// order in which the eager producer runs them, and draws random numbers. Nodes outside that use a
+// waiting one wait behind it. A region is copied earlier when a body of another region, or its own
+// body by way of a node outside, needs it: then it comes in several stretches. A waiting node needs
+// only nodes that are copied already, or that wait with it, so every operand is there in time.
+class Chunker {
+ public:
+  struct Counts {
+    int64_t copies = 0, splits = 0, joins = 0, sums = 0, handed_on = 0;
+  };
+
+  Chunker(Graph& graph, const ChunkOptions& options, SymbolId symbol)
+      : graph_(graph),
+        keep_(options.keep_across_roots),
+        regions_(graph, options, symbol),
+        symbols_(graph, symbol, options.chunks),
+        cuts_(graph.shapes(), symbol, options.dim),
+        waiting_(static_cast<size_t>(graph.node_count()), ChunkRegions::kNone),
+        copies_(static_cast<size_t>(graph.node_count() * options.chunks), nullptr),
+        stretches_(static_cast<size_t>(regions_.region_count())) {
+    for (int32_t r = 0; r < regions_.region_count(); ++r)
+      stretches_[static_cast<size_t>(r)].missing = regions_.size(r);
+  }
+
+  void Run() {
+    std::vector<Node*> originals;
+    for (Node *node = graph_.first(), *next = nullptr; node != nullptr; node = next) {
+      next = node->next();
+      int32_t region = regions_.Of(*node);
+      if (regions_.IsReplacedSum(*node)) {
+        originals.push_back(node);
+      } else if (region == ChunkRegions::kNone) {
+        PassOutside(node);
+      } else {
+        originals.push_back(node);
+        PassBody(node, region, next);
+      }
+    }
+    for (int32_t r = 0; r < regions_.region_count(); ++r) Emit(r, nullptr);
+    for (const auto& output : graph_.outputs()) {
+      if (IsOfBody(*output->value()))
+        output->use.Set(ReturnWhole(output->value(), *output, nullptr));
+    }
+    for (auto node = originals.rbegin(); node != originals.rend(); ++node) graph_.Erase(*node);
+  }
+
+  const Counts& counts() const { return counts_; }
+  const ChunkRegions& regions() const { return regions_; }
+
+ private:
+  // What waits for a region.
+  struct Stretch {
+    std::vector<Node*> body;
+    std::vector<Node*> behind;  // nodes outside that need the body
+    int64_t missing = 0;        // nodes of the body that the walk has not reached
+  };
+
+  Stretch& StretchOf(int32_t region) { return stretches_[static_cast<size_t>(region)]; }
+  int32_t WaitsFor(const Value& value) const {
+    if (value.is_input() || value.producer()->number() < 0) return ChunkRegions::kNone;
+    return waiting_[static_cast<size_t>(value.producer()->number())];
+  }
+  void LetWait(Node* node, int32_t region) {
+    waiting_[static_cast<size_t>(node->number())] = region;
+  }
+  bool IsOfBody(const Value& value) const {
+    return regions_.Of(value) != ChunkRegions::kNone ||
+           (!value.is_input() && regions_.IsReplacedSum(*value.producer()));
+  }
+
+  // ---- the walk ----
+
+  void PassOutside(Node* node) {
+    std::vector<int32_t> needed;
+    for (int32_t i = 0; i < node->operand_count(); ++i) {
+      for (int32_t region : RegionsNeeded(*node->operand(i))) {
+        if (std::find(needed.begin(), needed.end(), region) == needed.end())
+          needed.push_back(region);
+      }
+    }
+    if (node->op().random) {  // draws keep their order
+      for (int32_t r = 0; r < regions_.region_count(); ++r) {
+        if (!StretchOf(r).body.empty()) Emit(r, node);
+      }
+    } else if (needed.size() == 1) {
+      StretchOf(needed[0]).behind.push_back(node);
+      LetWait(node, needed[0]);
+      return;
+    } else {
+      for (int32_t region : needed) Emit(region, node);
+    }
+    UseWholes(node);
+  }
+
+  void PassBody(Node* node, int32_t region, Node* next) {
+    for (int32_t i = 0; i < node->operand_count(); ++i) {
+      const Value& operand = *node->operand(i);
+      int32_t needed = WaitsFor(operand);
+      bool together = needed == region && regions_.Of(operand) == region;
+      if (needed != ChunkRegions::kNone && !together) Emit(needed, node);
+    }
+    Stretch& stretch = StretchOf(region);
+    stretch.body.push_back(node);
+    LetWait(node, region);
+    if (--stretch.missing == 0) Emit(region, next);
+  }
+
+  // Those that an operand of a node outside waits for.
+  std::vector<int32_t> RegionsNeeded(Value& operand) const {
+    std::vector<int32_t> needed;
+    for (const Value* addend : regions_.Addends(&operand)) {
+      if (int32_t region = WaitsFor(*addend); region != ChunkRegions::kNone)
+        needed.push_back(region);
+    }
+    return needed;
+  }
+
+  // Copies what waits for the region, in front of `before`.
+  void Emit(int32_t region, Node* before) {
+    Stretch& stretch = StretchOf(region);
+    std::vector<Node*> body = std::exchange(stretch.body, {});
+    std::vector<Node*> behind = std::exchange(stretch.behind, {});
+    const bool backward = ChunkRegions::IsBackward(region);
+    for (int64_t turn = 0; turn < symbols_.chunks(); ++turn) {
+      // As autograd goes: what was computed last is differentiated first.
+      int64_t chunk = backward ? symbols_.chunks() - 1 - turn : turn;
+      for (Node* node : body) Copy(*node, region, chunk, before);
+    }
+    for (Node* node : body) LetWait(node, ChunkRegions::kNone);
+    for (Node* node : body) {
+      for (int32_t i = 0; i < node->result_count(); ++i) ReturnFrom(*node->result(i), before);
+    }
+    for (Node* node : behind) {
+      LetWait(node, ChunkRegions::kNone);
+      graph_.MoveBefore(node, before);
+      UseWholes(node);
+    }
+  }
+
+  // Makes what the step returns as soon as all chunks are there, so that they need not be kept.
+  void ReturnFrom(Value& value, Node* before) {
+    for (const Use& use : value.uses()) {
+      if (use.node() == nullptr) {
+        ReturnWhole(&value, *graph_.outputs()[static_cast<size_t>(use.index())], before);
+      } else if (regions_.IsReplacedSum(*use.node())) {
+        Value& sum = *use.node()->result();
+        std::vector<Value*> addends = regions_.Addends(&sum);
+        bool complete = std::all_of(addends.begin(), addends.end(), [this](const Value* addend) {
+          return CopyOf(*addend, 0) != nullptr && WaitsFor(*addend) == ChunkRegions::kNone;
+        });
+        if (complete) ReturnFrom(sum, before);
+      }
+    }
+  }
+
+  // ---- copies of bodies ----
+
+  Node*& CopyOf(const Node& node, int64_t chunk) {
+    return copies_[static_cast<size_t>(node.number() * symbols_.chunks() + chunk)];
+  }
+  Value* CopyOf(const Value& value, int64_t chunk) {
+    Node* copy = CopyOf(*value.producer(), chunk);
+    return copy == nullptr ? nullptr : copy->result(value.index());
+  }
+
+  void Copy(const Node& node, int32_t region, int64_t chunk, Node* before) {
+    Graph::NodeSpec spec;
+    spec.op = &node.op();
+    spec.meta = MetaOf(node, region, chunk);
+    spec.operands.reserve(static_cast<size_t>(node.operand_count()));
+    for (int32_t i = 0; i < node.operand_count(); ++i) {
+      spec.operands.push_back(OperandIn(*node.operand(i), node, region, chunk, before));
+    }
+    spec.args = ArgumentsIn(node, chunk, spec.operands);
+    if (node.result_count() > 0)
+      spec.name = fmt::format("{}_chunk{}", node.result()->name(), chunk);
+    CopyOf(node, chunk) = node.bound_symbols().empty()
+                              ? InsertInferred(std::move(spec), node, region, chunk, before)
+                              : InsertBinding(std::move(spec), node, chunk, before);
+    ++counts_.copies;
+  }
+
+  Meta MetaOf(const Node& node, int32_t region, int64_t chunk) const {
+    Meta meta = node.meta();
+    auto mark = std::make_shared<ChunkMeta>();
+    mark->id = static_cast<int32_t>(chunk);
+    mark->region = regions_.name(ChunkRegions::RootOf(region));
+    mark->role = ChunkRole::kBody;
+    mark->backward = ChunkRegions::IsBackward(region);
+    if (node.result_count() > 0) mark->original = Name(node.result()->name());
+    meta.chunk = std::move(mark);
+    return meta;
+  }
+
+  Node* InsertBinding(Graph::NodeSpec spec, const Node& node, int64_t chunk, Node* before) {
+    Graph::Typed typed;
+    typed.bound_symbols = symbols_.Bind(chunk, node);
+    for (int32_t i = 0; i < node.result_count(); ++i) {
+      typed.results.push_back(symbols_.In(chunk, node.result(i)->type()));
+    }
+    return graph_.InsertTyped(std::move(spec), std::move(typed), before);
+  }
+
+  // The rule infers the chunk's types anew, and so finds sizes that do not follow the symbol.
+  Node* InsertInferred(Graph::NodeSpec spec, const Node& node, int32_t region, int64_t chunk,
+                       Node* before) {
+    Node* copy = nullptr;
+    try {
+      copy = graph_.Insert(std::move(spec), before);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kBadOperands) throw;
+      RejectSizes(node, region, chunk, error.message());
+    }
+    for (int32_t i = 0; i < node.result_count(); ++i) {
+      const Shape& got = copy->result(i)->type().sizes;
+      Shape wanted = symbols_.In(chunk, node.result(i)->type().sizes);
+      bool same = got.size() == wanted.size();
+      for (size_t d = 0; same && d < got.size(); ++d) {
+        same = got[d] == wanted[d] || graph_.shapes().HasDataSymbol(got[d]) ||
+               graph_.shapes().EqualOrUnknown(got[d], wanted[d]);
+      }
+      if (!same) {
+        RejectSizes(node, region, chunk,
+                    fmt::format("its result does not follow the symbol {}",
+                                graph_.shapes().NameOf(symbols_.symbol())));
+      }
+    }
+    return copy;
+  }
+
+  [[noreturn]] void RejectSizes(const Node& node, int32_t region, int64_t chunk,
+                                const std::string& why) const {
+    Fail(
+        ErrorCode::kChunkBakedSize,
+        "{}: {} cannot be repeated for chunk {} of {}: {}. A size of the whole is written into it; "
+        "take it from a tensor, or write -1, at {}",
+        regions_.name(ChunkRegions::RootOf(region)).str(), Describe(node), chunk, symbols_.chunks(),
+        why, node.meta().source.str());
+  }
+
+  std::vector<Argument> ArgumentsIn(const Node& node, int64_t chunk,
+                                    const std::vector<Value*>& operands) {
+    std::vector<Argument> args(node.args().begin(), node.args().end());
+    const OperandList* list = nullptr;
+    for (Argument& arg : args) {
+      if (auto* dim = std::get_if<Dim>(&arg)) {
+        *dim = symbols_.In(chunk, *dim);
+      } else if (auto* shape = std::get_if<Shape>(&arg)) {
+        *shape = symbols_.In(chunk, *shape);
+      } else if (const auto* operand_list = std::get_if<OperandList>(&arg)) {
+        list = operand_list;
+      } else if (auto* nested = std::get_if<GraphRef>(&arg); nested && *nested && list) {
+        *nested = NestedIn(chunk, *nested, *list, operands);
+      }
+    }
+    return args;
+  }
+
+  // A function of attention for tensors of a chunk: the tensors it looks things up in are those of
+  // the list before it, and its last inputs.
+  GraphRef NestedIn(int64_t chunk, const GraphRef& nested, const OperandList& list,
+                    const std::vector<Value*>& operands) {
+    std::vector<const TensorType*> captures;
+    for (int32_t index : list.indices)
+      captures.push_back(&operands[static_cast<size_t>(index)]->type());
+    auto fits = [&captures](const Graph& graph) {
+      auto inputs = graph.inputs().last(captures.size());
+      for (size_t i = 0; i < captures.size(); ++i) {
+        if (inputs[i]->value.type() != *captures[i]) return false;
+      }
+      return true;
+    };
+    if (fits(*nested)) return nested;
+    // Layers share their functions, so their chunks do.
+    std::vector<GraphRef>& copies = nested_[nested.get()];
+    copies.resize(static_cast<size_t>(symbols_.chunks()));
+    GraphRef& copy = copies[static_cast<size_t>(chunk)];
+    if (copy == nullptr || !fits(*copy)) copy = nested->CloneInto(graph_, captures);
+    return copy;
+  }
+
+  // ---- operands of copies ----
+
+  Value* OperandIn(Value& value, const Node& user, int32_t region, int64_t chunk, Node* before) {
+    const int32_t root = ChunkRegions::RootOf(region);
+    if (Value* update = regions_.UpdateOf(value); update != nullptr && chunk > 0) {
+      return BufferIn(value, *update, user, root, chunk);
+    }
+    const int32_t from = regions_.Of(value);
+    if (from != ChunkRegions::kNone) {
+      if (ChunkRegions::RootOf(from) == root || regions_.IsMadeOfSizes(value)) {
+        return CopyOf(value, chunk);
+      }
+      return HandedOn(value, user, region, chunk, before);
+    }
+    if (!value.is_input() && regions_.IsOfAllChunks(*value.producer())) {
+      RejectUse(value, user.meta().module, "is the sum of all chunks");
+    }
+    if (!MentionsSymbol(value.type(), symbols_.symbol())) return &value;
+    if (regions_.IsMadeOfSizes(value)) return Remade(value, region, chunk, before);
+    return PieceOf(value, region, chunk, before);
+  }
+
+  // What the chunk before left in the buffer.
+  Value* BufferIn(Value& buffer, const Value& update, const Node& user, int32_t root,
+                  int64_t chunk) {
+    if (ChunkRegions::RootOf(regions_.Of(update)) != root) return &buffer;
+    Value* left = CopyOf(update, chunk - 1);
+    if (left == nullptr) {
+      RejectUse(buffer, user.meta().module,
+                "is a buffer that the chunk before changes only later in the step");
+    }
+    return left;
+  }
+
+  // Another root's result, of which this chunk uses the same chunk.
+  Value* HandedOn(Value& value, const Node& user, int32_t region, int64_t chunk, Node* before) {
+    if (!MentionsSymbol(value.type(), symbols_.symbol())) {
+      RejectUse(value, user.meta().module,
+                "differs from chunk to chunk, and another module uses it");
+    }
+    if (!keep_) return PieceOf(value, region, chunk, before);
+    Pieces& pieces = PiecesFor(value);
+    Value*& piece = pieces.contiguous[static_cast<size_t>(chunk)];
+    if (piece == nullptr) {
+      cuts_.Of(value, regions_.name(ChunkRegions::RootOf(region)));
+      piece = Contiguous(CopyOf(value, chunk), region, chunk, before);
+      ++counts_.handed_on;
+    }
+    return piece;
+  }
+
+  // A value that sizes alone determine, from the chunk's sizes.
+  Value* Remade(Value& value, int32_t region, int64_t chunk, Node* before) {
+    std::vector<Node*> pending = {value.producer()};
+    while (!pending.empty()) {
+      Node* node = pending.back();
+      if (CopyOf(*node, chunk) != nullptr) {
+        pending.pop_back();
+        continue;
+      }
+      bool ready = true;
+      for (int32_t i = 0; i < node->operand_count(); ++i) {
+        Value& operand = *node->operand(i);
+        if (regions_.IsMadeOfSizes(operand) && CopyOf(operand, chunk) == nullptr) {
+          pending.push_back(operand.producer());
+          ready = false;
+        }
+      }
+      if (!ready) continue;
+      pending.pop_back();
+      Graph::NodeSpec spec;
+      spec.op = &node->op();
+      spec.meta = BoundaryMeta(region, ChunkRole::kChunkInput, chunk, *node);
+      for (int32_t i = 0; i < node->operand_count(); ++i) {
+        Value& operand = *node->operand(i);
+        spec.operands.push_back(regions_.IsMadeOfSizes(operand) ? CopyOf(operand, chunk)
+                                                                : &operand);
+      }
+      spec.args = ArgumentsIn(*node, chunk, spec.operands);
+      CopyOf(*node, chunk) = graph_.Insert(std::move(spec), before);
+    }
+    return CopyOf(value, chunk);
+  }
+
+  // ---- cutting and putting together ----
+
+  struct Pieces {
+    Node* split = nullptr;
+    std::vector<Value*> contiguous;  // by chunk; null: not needed so far
+  };
+
+  Pieces& PiecesFor(Value& value) {
+    Pieces& pieces = pieces_[&value];
+    pieces.contiguous.resize(static_cast<size_t>(symbols_.chunks()), nullptr);
+    return pieces;
+  }
+
+  Value* PieceOf(Value& value, int32_t region, int64_t chunk, Node* before) {
+    Pieces& pieces = PiecesFor(value);
+    Value*& piece = pieces.contiguous[static_cast<size_t>(chunk)];
+    if (piece != nullptr) return piece;
+    if (pieces.split == nullptr) pieces.split = Split(value, region, before);
+    return piece =
+               Contiguous(pieces.split->result(static_cast<int32_t>(chunk)), region, chunk, before);
+  }
+
+  Node* Split(Value& value, int32_t region, Node* before) {
+    static const Operator* const kSplit = FindOperator("aten::split_with_sizes");
+    Cut cut = cuts_.Of(value, regions_.name(ChunkRegions::RootOf(region)));
+    Value* whole = IsOfBody(value) ? Whole(&value, before) : &value;
+    Shape sizes;
+    for (int64_t i = 0; i < symbols_.chunks(); ++i)
+      sizes.push_back(symbols_.extent(i) * cut.factor);
+    Meta meta = BoundaryMeta(region, ChunkRole::kSplitBoundary, -1, whole->producer());
+    ++counts_.splits;
+    return graph_.Insert({kSplit,
+                          {whole},
+                          {OperandRef{0}, std::move(sizes), Dim(cut.dim)},
+                          std::move(meta),
+                          whole->name() + "_split"},
+                         before);
+  }
+
+  // Modules get contiguous inputs, as from the eager producer.
+  Value* Contiguous(Value* piece, int32_t region, int64_t chunk, Node* before) {
+    static const Operator* const kClone = FindOperator("aten::clone");
+    if (rules::IsContiguous(graph_.shapes(), piece->type())) return piece;
+    Meta meta = BoundaryMeta(region, ChunkRole::kChunkInput, chunk, piece->producer());
+    return graph_
+        .Insert({kClone,
+                 {piece},
+                 {OperandRef{0}, MemoryFormat::kContiguous},
+                 std::move(meta),
+                 piece->name() + "_contiguous"},
+                before)
+        ->result();
+  }
+
+  Meta BoundaryMeta(int32_t region, ChunkRole role, int64_t chunk, const Node* origin) const {
+    Meta meta;
+    Name root = regions_.name(ChunkRegions::RootOf(region));
+    meta.module = ParentOf(root);
+    if (origin != nullptr) meta.source = origin->meta().source;
+    const bool backward = ChunkRegions::IsBackward(region);
+    meta.phase = backward ? Phase::kBackward : Phase::kForward;
+    auto mark = std::make_shared<ChunkMeta>();
+    mark->id = static_cast<int32_t>(chunk);
+    mark->region = root;
+    mark->role = role;
+    mark->backward = backward;
+    meta.chunk = std::move(mark);
+    return meta;
+  }
+  Meta BoundaryMeta(int32_t region, ChunkRole role, int64_t chunk, const Node& origin) const {
+    return BoundaryMeta(region, role, chunk, &origin);
+  }
+
+  // A node outside uses whole values.
+  void UseWholes(Node* node) {
+    bool other_types = false;
+    for (int32_t i = 0; i < node->operand_count(); ++i) {
+      Value* operand = node->operand(i);
+      if (IsOfBody(*operand)) {
+        Value* whole = WholeFor(operand, node);
+        node->SetOperand(i, whole);
+        other_types |= whole->type() != operand->type();
+      } else if (!retyped_.empty()) {
+        other_types |= retyped_.contains(operand);
+      }
+    }
+    if (other_types) InferAgain(node);
+  }
+
+  // What is put together is contiguous, which the original may not have been.
+  void InferAgain(Node* node) {
+    Graph::NodeSpec spec;
+    spec.op = &node->op();
+    spec.args.assign(node->args().begin(), node->args().end());
+    spec.meta = node->meta();
+    for (int32_t i = 0; i < node->operand_count(); ++i) spec.operands.push_back(node->operand(i));
+    if (node->result_count() > 0) spec.name = node->result()->name();
+    Node* again = graph_.Insert(std::move(spec), node);
+    for (int32_t i = 0; i < node->result_count(); ++i) {
+      Value* before = node->result(i);
+      if (again->result(i)->type() != before->type()) retyped_.insert(again->result(i));
+      if (before->has_uses()) before->ReplaceAllUses(again->result(i));
+    }
+    graph_.Erase(node);
+  }
+
+  Value* WholeFor(Value* value, Node* user) {
+    bool sums = regions_.LeadsToGradient(*user);
+    return WholeFor(value, sums, sums ? ChunkProof::kBackwardPartialSum : ChunkProof::kNone, user,
+                    [&] { return Describe(*user); });
+  }
+  Value* ReturnWhole(Value* value, const Output& output, Node* before) {
+    bool sums = output.role == OutputRole::kGradient;
+    return WholeFor(value, sums, sums ? ChunkProof::kOutputPartialSum : ChunkProof::kNone, before,
+                    [&] { return fmt::format("the step's output '{}'", output.name); });
+  }
+
+  template <typename DescribeUser>
+  Value* WholeFor(Value* value, bool sums, ChunkProof proof, Node* before,
+                  const DescribeUser& describe) {
+    if (MentionsSymbol(value->type(), symbols_.symbol())) return Whole(value, before);
+    if (regions_.IsUpdate(*value)) return CopyOf(*value, symbols_.chunks() - 1);
+    if (!sums) {
+      Fail(ErrorCode::kChunkLiveOut,
+           "{} leaves the chunks of {} for {}, but cannot be made from the chunks' values: it has "
+           "no dimension that grows with {}, and it is no part of a parameter's gradient",
+           Describe(*value), value->producer()->meta().module.str(), describe(),
+           graph_.shapes().NameOf(symbols_.symbol()));
+    }
+    return SumOf(value, proof, before);
+  }
+
+  Value* Whole(Value* value, Node* before) {
+    static const Operator* const kJoin = FindOperator("aten::cat");
+    Value*& whole = wholes_[value];
+    if (whole != nullptr) return whole;
+    const int32_t region = regions_.Of(*value);
+    Cut cut = cuts_.Of(*value, regions_.name(ChunkRegions::RootOf(region)));
+    std::vector<Value*> chunks;
+    OperandList list;
+    for (int64_t i = 0; i < symbols_.chunks(); ++i) {
+      list.indices.push_back(static_cast<int32_t>(i));
+      chunks.push_back(CopyOf(*value, i));
+    }
+    Meta meta = BoundaryMeta(region, ChunkRole::kMaterialization, -1, value->producer());
+    whole = graph_
+                .Insert({kJoin,
+                         std::move(chunks),
+                         {std::move(list), Dim(cut.dim)},
+                         std::move(meta),
+                         value->name() + "_whole"},
+                        before)
+                ->result();
+    if (whole->type() != value->type()) retyped_.insert(whole);
+    ++counts_.joins;
+    return whole;
+  }
+
+  // From the last chunk to the first, use by use: the order in which autograd adds.
+  Value* SumOf(Value* value, ChunkProof proof, Node* before) {
+    static const Operator* const kAdd = FindOperator("aten::add.Tensor");
+    Value*& sum = wholes_[value];
+    if (sum != nullptr) return sum;
+    std::vector<Value*> addends = regions_.Addends(value);
+    for (int64_t chunk = symbols_.chunks() - 1; chunk >= 0; --chunk) {
+      for (Value* addend : addends) {
+        Value* part = CopyOf(*addend, chunk);
+        if (sum == nullptr) {
+          sum = part;
+          continue;
+        }
+        const int32_t region = regions_.Of(*addend);
+        Meta meta = BoundaryMeta(region, ChunkRole::kMaterialization, -1, addend->producer());
+        auto mark = std::make_shared<ChunkMeta>(*meta.chunk);
+        mark->proof = proof;
+        meta.chunk = std::move(mark);
+        sum = graph_
+                  .Insert({kAdd,
+                           {sum, part},
+                           {OperandRef{0}, OperandRef{1}, Dim(1)},
+                           std::move(meta),
+                           value->name() + "_sum"},
+                          before)
+                  ->result();
+      }
+    }
+    ++counts_.sums;
+    return sum;
+  }
+
+  [[noreturn]] void RejectUse(const Value& value, Name user, std::string_view why) const {
+    Fail(ErrorCode::kChunkLiveOut, "{} {}: a chunk of {} cannot use it", Describe(value), why,
+         user.str());
+  }
+
+  Graph& graph_;
+  const bool keep_;
+  ChunkRegions regions_;
+  ChunkSymbols symbols_;
+  Cuts cuts_;
+  std::vector<int32_t> waiting_;    // by number: the region that a node waits for
+  std::vector<Node*> copies_;       // by number and chunk
+  std::vector<Stretch> stretches_;  // by region
+  std::unordered_map<const Value*, Pieces> pieces_;
+  std::unordered_map<const Value*, Value*> wholes_;
+  std::unordered_map<const Graph*, std::vector<GraphRef>> nested_;
+  std::unordered_set<const Value*> retyped_;  // whose type is not the one its users were made for
+  Counts counts_;
+};
+
+SymbolId FindSymbol(const Graph& graph, const ChunkOptions& options) {
+  const ShapeEnv& shapes = graph.shapes();
+  std::optional<SymbolId> symbol = shapes.Find(options.symbol);
+  bool used = false;
+  for (const auto& input : graph.inputs()) {
+    used |= symbol && MentionsSymbol(input->value.type(), *symbol);
+  }
+  if (!used) {
+    Fail(ErrorCode::kChunkExtent,
+         "no input of the graph has a dimension {} to cut; capture the step with that dimension "
+         "symbolic",
+         options.symbol);
+  }
+  int64_t extent = shapes.Hint(Dim::Symbol(*symbol));
+  if (extent < options.chunks) {
+    Fail(ErrorCode::kChunkExtent, "{} ({}) is {}, which cannot make {} chunks", options.symbol,
+         EnumName(options.dim), extent, options.chunks);
+  }
+  return *symbol;
+}
+
+}  // namespace
+
+Chunk::Chunk(ChunkOptions options) {
+  Declare("modules", &options_.modules,
+          "modules to cut, by pattern; those in which no tokens are exchanged are left alone",
+          NotEmpty());
+  Declare("symbol", &options_.symbol, "the symbol of the extent that is cut", NotEmpty());
+  Declare("dim", &options_.dim, "what that extent is");
+  Declare("chunks", &options_.chunks, "into how many", Within(2, 1024));
+  Declare("strict", &options_.strict,
+          "each chunk's gradients go through casts and collectives of their own");
+  Declare("keep_across_roots", &options_.keep_across_roots,
+          "hand chunks on from module to module where nothing needs the whole value");
+  options_ = std::move(options);
+}
+
+const PassInfo& Chunk::info() const {
+  static constexpr PassInfo kInfo = {
+      .name = "chunk",
+      .summary = "Cuts modules that exchange tokens into chunks along the batch or the sequence.",
+      .description =
+          "The nodes of each module that the pattern names and the symbol influences are repeated "
+          "for every chunk, forward and backward; chunks differ by one at the most. Values that "
+          "enter and mention the symbol are cut (a copy is made only where a piece is not "
+          "contiguous), values that leave are put together again, parameters' gradients are added "
+          "up from the last chunk to the first, and buffers are handed from chunk to chunk. What "
+          "the forward keeps for the backward stays with its chunk. Symbols bound by data get a "
+          "fresh image for each chunk. Parameters do not mention the symbol, so what prepares "
+          "them stays single. Gradients are added before their reduce-scatter, unless `strict` "
+          "asks for what eager chunking does. Runs behind rematerialize, cpu_offload and "
+          "reshard_after_forward, whose nodes are cut like any others.",
+      .reads = "sizes, modules, phases, labels of expert parallelism, roles of outputs, facts.",
+      .writes =
+          "copies of nodes with the chunk's metadata, splits, concatenations, sums; symbols, facts "
+          "and guards of the chunks.",
+      .never =
+          "keeps the bits of the step that is not cut (a matrix product over fewer rows may round "
+          "otherwise); with `strict` they are those of strategy eager. Repeats a node that the "
+          "symbol does not influence, or changes a node outside of the modules.",
+  };
+  return kInfo;
+}
+
+bool Chunk::Run(Graph& graph) {
+  Chunker chunker(graph, options_, FindSymbol(graph, options_));
+  chunker.Run();
+  const ChunkRegions& regions = chunker.regions();
+  for (int32_t root = 0; root < regions.root_count(); ++root) {
+    if (regions.size(2 * root) == 0) continue;
+    ++roots_;
+    log::Debug("chunk: {}: {} nodes forward and {} backward, {} times", regions.name(root).str(),
+               regions.size(2 * root), regions.size(2 * root + 1), options_.chunks);
+  }
+  copies_ += chunker.counts().copies;
+  splits_ += chunker.counts().splits;
+  joins_ += chunker.counts().joins;
+  sums_ += chunker.counts().sums;
+  handed_on_ += chunker.counts().handed_on;
+  return true;
+}
+
+}  // namespace gt
