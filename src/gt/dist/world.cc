@@ -241,6 +241,7 @@ void World::RunProcess(const Config& config, const Place& place,
                        const std::function<void(World&)>& body) {
   std::unique_ptr<World> world(new World(config, place));
   auto give_up = [&world](const Error& error) {
+    if (world->pretended()) return;  // nobody waits, and nothing is in a queue
     World* kept = world.release();
     kept->GiveUp(error);
     if (kept->watch_) kept->watch_->Leave();

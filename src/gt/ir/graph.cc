@@ -137,6 +137,11 @@ std::vector<const TensorType*> TypesOf(std::span<Value* const> values) {
 }  // namespace
 
 Node* Graph::Insert(NodeSpec spec, Node* before) {
+  Typed typed = Infer(spec);
+  return InsertTyped(std::move(spec), std::move(typed), before);
+}
+
+Graph::Typed Graph::Infer(const NodeSpec& spec) {
   std::vector<const TensorType*> types = TypesOf(spec.operands);
   shapes_->SetAsker(spec.meta.module, spec.op->name);
   RuleContext context(*spec.op, spec.args, types, *shapes_);
@@ -147,7 +152,7 @@ Node* Graph::Insert(NodeSpec spec, Node* before) {
   for (int i = 0; i < context.bound_symbols(); ++i) {
     typed.bound_symbols.push_back(shapes_->AddDataSymbol(/*hint=*/2));
   }
-  return InsertTyped(std::move(spec), std::move(typed), before);
+  return typed;
 }
 
 Node* Graph::InsertTyped(NodeSpec spec, Typed typed, Node* before) {

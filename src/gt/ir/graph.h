@@ -206,7 +206,7 @@ class Graph {
   // (null: at the end). Data symbols are created when the operator binds them.
   Node* Insert(NodeSpec spec, Node* before = nullptr);
   // As Insert, with types known to be right (parser, copies of nodes of another graph): the
-  // verifier will check them.
+  // verifier will check them. Names must be free.
   struct Typed {
     std::vector<TensorType> results;
     std::vector<Dim> view_offsets;
@@ -214,6 +214,8 @@ class Graph {
     std::vector<std::string> result_names;  // empty: made from the operator
   };
   Node* InsertTyped(NodeSpec spec, Typed typed, Node* before = nullptr);
+  // What Insert would give the node: types and offsets, and symbols, which it creates.
+  Typed Infer(const NodeSpec& spec);
 
   void Erase(Node* node);                     // its results must have no uses
   void MoveBefore(Node* node, Node* before);  // null: to the end

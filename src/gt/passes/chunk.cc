@@ -138,11 +138,17 @@ class Chunker {
         regions_(graph, options, symbol),
         symbols_(graph, symbol, options.chunks),
         cuts_(graph.shapes(), symbol, options.dim),
+        original_names_(static_cast<size_t>(graph.node_count())),
         waiting_(static_cast<size_t>(graph.node_count()), ChunkRegions::kNone),
         copies_(static_cast<size_t>(graph.node_count() * options.chunks), nullptr),
         stretches_(static_cast<size_t>(regions_.region_count())) {
-    for (int32_t r = 0; r < regions_.region_count(); ++r)
-      stretches_[static_cast<size_t>(r)].missing = regions_.size(r);
+    int64_t bodies = 0;
+    for (int32_t r = 0; r < regions_.region_count(); ++r) {
+      StretchOf(r).missing = regions_.size(r);
+      bodies += regions_.size(r);
+    }
+    graph.ReserveNames(static_cast<size_t>(2 * graph.node_count() + bodies * options.chunks));
+    NameChunks();
   }
 
   void Run() {
@@ -164,7 +170,9 @@ class Chunker {
       if (IsOfBody(*output->value()))
         output->use.Set(ReturnWhole(output->value(), *output, nullptr));
     }
-    for (auto node = originals.rbegin(); node != originals.rend(); ++node) graph_.Erase(*node);
+    for (auto node = originals.rbegin(); node != originals.rend(); ++node) {
+      if (!(*node)->has_uses()) graph_.Erase(*node);  // see Whole
+    }
   }
 
   const Counts& counts() const { return counts_; }
@@ -191,6 +199,24 @@ class Chunker {
            (!value.is_input() && regions_.IsReplacedSum(*value.producer()));
   }
 
+  // What is behind the names of copies: _chunk0, unless the graph has such names already.
+  void NameChunks() {
+    std::string mark = "_chunk";
+    for (bool taken = true; taken;) {
+      taken = false;
+      for (const auto& input : graph_.inputs()) {
+        taken |= input->value.name().find(mark) != std::string::npos;
+      }
+      for (const Node* node : graph_.nodes()) {
+        for (int32_t i = 0; i < node->result_count(); ++i) {
+          taken |= node->result(i)->name().find(mark) != std::string::npos;
+        }
+      }
+      if (taken) mark += "_";
+    }
+    for (int64_t i = 0; i < symbols_.chunks(); ++i) suffixes_.push_back(mark + std::to_string(i));
+  }
+
   // ---- the walk ----
 
   void PassOutside(Node* node) {
@@ -201,11 +227,9 @@ class Chunker {
           needed.push_back(region);
       }
     }
-    if (node->op().random) {  // draws keep their order
-      for (int32_t r = 0; r < regions_.region_count(); ++r) {
-        if (!StretchOf(r).body.empty()) Emit(r, node);
-      }
-    } else if (needed.size() == 1) {
+    if (node->op().random) {
+      EmitBeforeDraw(node, ChunkRegions::kNone);
+    } else if (needed.size() == 1 && node->bound_symbols().empty()) {  // else sizes would be early
       StretchOf(needed[0]).behind.push_back(node);
       LetWait(node, needed[0]);
       return;
@@ -215,7 +239,15 @@ class Chunker {
     UseWholes(node);
   }
 
+  // Draws keep their order: what waits for other regions may draw.
+  void EmitBeforeDraw(Node* node, int32_t region) {
+    for (int32_t r = 0; r < regions_.region_count(); ++r) {
+      if (r != region && !StretchOf(r).body.empty()) Emit(r, node);
+    }
+  }
+
   void PassBody(Node* node, int32_t region, Node* next) {
+    if (node->op().random) EmitBeforeDraw(node, region);
     for (int32_t i = 0; i < node->operand_count(); ++i) {
       const Value& operand = *node->operand(i);
       int32_t needed = WaitsFor(operand);
@@ -295,60 +327,80 @@ class Chunker {
       spec.operands.push_back(OperandIn(*node.operand(i), node, region, chunk, before));
     }
     spec.args = ArgumentsIn(node, chunk, spec.operands);
-    if (node.result_count() > 0)
-      spec.name = fmt::format("{}_chunk{}", node.result()->name(), chunk);
-    CopyOf(node, chunk) = node.bound_symbols().empty()
-                              ? InsertInferred(std::move(spec), node, region, chunk, before)
-                              : InsertBinding(std::move(spec), node, chunk, before);
+    Graph::Typed typed = node.bound_symbols().empty() ? Inferred(spec, node, region, chunk)
+                                                      : WithBoundSymbols(node, chunk);
+    typed.result_names = NamesOf(node, chunk);
+    CopyOf(node, chunk) = graph_.InsertTyped(std::move(spec), std::move(typed), before);
     ++counts_.copies;
   }
 
-  Meta MetaOf(const Node& node, int32_t region, int64_t chunk) const {
+  std::vector<std::string> NamesOf(const Node& node, int64_t chunk) const {
+    std::vector<std::string> names;
+    for (int32_t i = 0; i < node.result_count(); ++i) {
+      names.push_back(node.result(i)->name() + suffixes_[static_cast<size_t>(chunk)]);
+    }
+    return names;
+  }
+
+  // Interned once for all chunks.
+  Name OriginalName(const Node& node) {
+    Name& name = original_names_[static_cast<size_t>(node.number())];
+    if (name.empty()) name = Name(node.result()->name());
+    return name;
+  }
+
+  Meta MetaOf(const Node& node, int32_t region, int64_t chunk) {
     Meta meta = node.meta();
     auto mark = std::make_shared<ChunkMeta>();
     mark->id = static_cast<int32_t>(chunk);
     mark->region = regions_.name(ChunkRegions::RootOf(region));
     mark->role = ChunkRole::kBody;
     mark->backward = ChunkRegions::IsBackward(region);
-    if (node.result_count() > 0) mark->original = Name(node.result()->name());
+    if (node.result_count() > 0) mark->original = OriginalName(node);
     meta.chunk = std::move(mark);
     return meta;
   }
 
-  Node* InsertBinding(Graph::NodeSpec spec, const Node& node, int64_t chunk, Node* before) {
+  Graph::Typed WithBoundSymbols(const Node& node, int64_t chunk) {
     Graph::Typed typed;
     typed.bound_symbols = symbols_.Bind(chunk, node);
     for (int32_t i = 0; i < node.result_count(); ++i) {
       typed.results.push_back(symbols_.In(chunk, node.result(i)->type()));
     }
-    return graph_.InsertTyped(std::move(spec), std::move(typed), before);
+    return typed;
   }
 
   // The rule infers the chunk's types anew, and so finds sizes that do not follow the symbol.
-  Node* InsertInferred(Graph::NodeSpec spec, const Node& node, int32_t region, int64_t chunk,
-                       Node* before) {
-    Node* copy = nullptr;
+  Graph::Typed Inferred(const Graph::NodeSpec& spec, const Node& node, int32_t region,
+                        int64_t chunk) {
+    Graph::Typed typed;
     try {
-      copy = graph_.Insert(std::move(spec), before);
+      typed = graph_.Infer(spec);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kBadOperands) throw;
       RejectSizes(node, region, chunk, error.message());
     }
     for (int32_t i = 0; i < node.result_count(); ++i) {
-      const Shape& got = copy->result(i)->type().sizes;
-      Shape wanted = symbols_.In(chunk, node.result(i)->type().sizes);
-      bool same = got.size() == wanted.size();
-      for (size_t d = 0; same && d < got.size(); ++d) {
-        same = got[d] == wanted[d] || graph_.shapes().HasDataSymbol(got[d]) ||
-               graph_.shapes().EqualOrUnknown(got[d], wanted[d]);
+      if (FollowsSymbol(typed.results[static_cast<size_t>(i)].sizes, node.result(i)->type().sizes,
+                        chunk)) {
+        continue;
       }
-      if (!same) {
-        RejectSizes(node, region, chunk,
-                    fmt::format("its result does not follow the symbol {}",
-                                graph_.shapes().NameOf(symbols_.symbol())));
-      }
+      RejectSizes(node, region, chunk,
+                  fmt::format("its result does not follow the symbol {}",
+                              graph_.shapes().NameOf(symbols_.symbol())));
     }
-    return copy;
+    return typed;
+  }
+
+  bool FollowsSymbol(const Shape& got, const Shape& whole, int64_t chunk) {
+    if (got.size() != whole.size()) return false;
+    for (size_t d = 0; d < got.size(); ++d) {
+      if (got[d].is_const() && whole[d] == got[d]) continue;
+      Dim wanted = symbols_.In(chunk, whole[d]);
+      if (got[d] == wanted || graph_.shapes().HasDataSymbol(got[d])) continue;
+      if (!graph_.shapes().EqualOrUnknown(got[d], wanted)) return false;
+    }
+    return true;
   }
 
   [[noreturn]] void RejectSizes(const Node& node, int32_t region, int64_t chunk,
@@ -575,19 +627,34 @@ class Chunker {
     if (other_types) InferAgain(node);
   }
 
-  // What is put together is contiguous, which the original may not have been.
+  // What is put together is contiguous, which the original may not have been. The node makes way
+  // for one of other types; in two steps, because its names are free only when it is gone.
   void InferAgain(Node* node) {
     Graph::NodeSpec spec;
     spec.op = &node->op();
     spec.args.assign(node->args().begin(), node->args().end());
     spec.meta = node->meta();
     for (int32_t i = 0; i < node->operand_count(); ++i) spec.operands.push_back(node->operand(i));
-    if (node->result_count() > 0) spec.name = node->result()->name();
-    Node* again = graph_.Insert(std::move(spec), node);
+    Node* inferred = graph_.Insert(spec, node);
+    Graph::Typed typed;
+    typed.view_offsets.assign(inferred->view_offsets().begin(), inferred->view_offsets().end());
+    std::vector<bool> other_type;
     for (int32_t i = 0; i < node->result_count(); ++i) {
-      Value* before = node->result(i);
-      if (again->result(i)->type() != before->type()) retyped_.insert(again->result(i));
-      if (before->has_uses()) before->ReplaceAllUses(again->result(i));
+      typed.results.push_back(inferred->result(i)->type());
+      typed.result_names.push_back(node->result(i)->name());
+      other_type.push_back(inferred->result(i)->type() != node->result(i)->type());
+    }
+    TakePlaceOf(node, inferred);
+    Node* again = graph_.InsertTyped(std::move(spec), std::move(typed), inferred);
+    TakePlaceOf(inferred, again);
+    for (int32_t i = 0; i < again->result_count(); ++i) {
+      if (other_type[static_cast<size_t>(i)]) retyped_.insert(again->result(i));
+    }
+  }
+
+  void TakePlaceOf(Node* node, Node* successor) {
+    for (int32_t i = 0; i < node->result_count(); ++i) {
+      if (node->result(i)->has_uses()) node->result(i)->ReplaceAllUses(successor->result(i));
     }
     graph_.Erase(node);
   }
@@ -620,6 +687,8 @@ class Chunker {
 
   Value* Whole(Value* value, Node* before) {
     static const Operator* const kJoin = FindOperator("aten::cat");
+    // Positions in the chunks, one behind the other, are not the positions in the whole.
+    if (regions_.IsMadeOfSizes(*value)) return value;
     Value*& whole = wholes_[value];
     if (whole != nullptr) return whole;
     const int32_t region = regions_.Of(*value);
@@ -683,12 +752,14 @@ class Chunker {
 
   Graph& graph_;
   const bool keep_;
+  std::vector<std::string> suffixes_;  // by chunk: of the names of copies
   ChunkRegions regions_;
   ChunkSymbols symbols_;
   Cuts cuts_;
-  std::vector<int32_t> waiting_;    // by number: the region that a node waits for
-  std::vector<Node*> copies_;       // by number and chunk
-  std::vector<Stretch> stretches_;  // by region
+  std::vector<Name> original_names_;  // by number, of bodies
+  std::vector<int32_t> waiting_;      // by number: the region that a node waits for
+  std::vector<Node*> copies_;         // by number and chunk
+  std::vector<Stretch> stretches_;    // by region
   std::unordered_map<const Value*, Pieces> pieces_;
   std::unordered_map<const Value*, Value*> wholes_;
   std::unordered_map<const Graph*, std::vector<GraphRef>> nested_;

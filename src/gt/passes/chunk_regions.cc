@@ -40,7 +40,12 @@ bool IsLinear(const Node& node) {
     const auto* reduction = std::get_if<std::string>(&node.arg(1));
     return reduction != nullptr && *reduction == "sum";
   }
-  if (node.op().collective == Collective::kWait || IsSum(node)) return true;
+  if (node.op().collective == Collective::kWait) {
+    // No sum may come between a collective and the wait for it.
+    const Value& awaited = *node.operand(0);
+    return !awaited.is_input() && awaited.has_one_use() && IsLinear(*awaited.producer());
+  }
+  if (IsSum(node)) return true;
   return node.operand_count() == 1 && (node.op().is_view() || kLinear.contains(&node.op()));
 }
 
@@ -239,23 +244,37 @@ bool ChunkRegions::EndsWithCollective(const Value* value, std::vector<const Node
 }
 
 void ChunkRegions::FindReplacedSums(const Graph& graph) {
+  std::vector<const Node*> sums;  // each in front of those that it adds up
   for (const auto& output : graph.outputs()) {
     if (output->role != OutputRole::kGradient) continue;
-    std::vector<Value*> sums = {output->value()};
-    while (!sums.empty()) {
-      Value* sum = sums.back();
-      sums.pop_back();
-      if (Of(*sum) == kNone || !IsSum(*sum->producer()) || !sum->has_one_use()) continue;
-      const Node* node = sum->producer();
-      if (MentionsSymbol(sum->type(), symbol_) || Of(*node->operand(0)) != Of(*node->operand(1)) ||
-          Of(*node->operand(0)) != Of(*sum)) {
+    std::vector<const Value*> pending = {output->value()};
+    while (!pending.empty()) {
+      const Value* sum = pending.back();
+      pending.pop_back();
+      if (sum->is_input() || !IsSum(*sum->producer()) || !sum->has_one_use() ||
+          MentionsSymbol(sum->type(), symbol_)) {
         continue;
       }
-      replaced_sums_.insert(node);
-      Leave(*node);
-      sums.push_back(node->operand(0));
-      sums.push_back(node->operand(1));
+      sums.push_back(sum->producer());
+      pending.push_back(sum->producer()->operand(0));
+      pending.push_back(sum->producer()->operand(1));
     }
+  }
+  std::unordered_map<const Node*, int32_t> regions;  // of those replaced
+  auto region_of = [&](const Value& value) {
+    auto found = regions.find(value.producer());
+    return found == regions.end() ? Of(value) : found->second;
+  };
+  for (auto sum = sums.rbegin(); sum != sums.rend(); ++sum) {
+    const Node& node = **sum;
+    const int32_t region = Of(node);
+    if (region == kNone) continue;
+    if (region_of(*node.operand(0)) == region && region_of(*node.operand(1)) == region) {
+      replaced_sums_.insert(&node);
+      regions.emplace(&node, region);
+    }
+    // Gradients of several modules are added outside of them: once, not by each chunk.
+    Leave(node);
   }
 }
 

@@ -18,30 +18,36 @@ ChunkSymbols::ChunkSymbols(Graph& graph, SymbolId symbol, int64_t chunks)
   images_.resize(extents_.size());
   for (auto& images : images_) images.resize(shapes_.symbols().size(), kNoImage);
   known_.resize(extents_.size());
+  std::vector<size_t> ages(shapes_.symbols().size(), 0);  // of data symbols, as they are bound
+  size_t age = 0;
+  for (const Node* node : graph.nodes()) {
+    for (SymbolId id : node->bound_symbols()) ages[id] = ++age;
+  }
   const auto& facts = shapes_.facts();
   for (size_t i = 0; i < facts.size(); ++i) {
-    std::optional<SymbolId> youngest;
+    SymbolId youngest = symbol;
     for (const Dim* side : {&facts[i].first, &facts[i].second}) {
       side->ForEachSymbol([&](SymbolId id) {
-        if (shapes_.symbol(id).kind == Symbol::Kind::kData)
-          youngest = std::max(id, youngest.value_or(0));
+        if (ages[id] > ages[youngest]) youngest = id;
       });
     }
-    if (youngest) facts_by_youngest_[*youngest].push_back(i);
+    if (ages[youngest] > 0) facts_by_youngest_[youngest].push_back(i);
   }
+}
+
+Dim ChunkSymbols::OfSymbol(size_t chunk, SymbolId id) const {
+  if (id == symbol_) return extents_[chunk];
+  const std::vector<SymbolId>& images = images_[chunk];
+  return Dim::Symbol(id < images.size() && images[id] != kNoImage ? images[id] : id);
 }
 
 Dim ChunkSymbols::In(int64_t chunk, const Dim& dim) {
   if (dim.is_const()) return dim;
   auto at = static_cast<size_t>(chunk);
+  if (std::optional<SymbolId> id = dim.as_symbol()) return OfSymbol(at, *id);
   auto [found, is_new] = known_[at].try_emplace(dim);
   if (is_new) {
-    const std::vector<SymbolId>& images = images_[at];
-    found->second = dim.Substitute([&](SymbolId id) {
-      if (id == symbol_) return extents_[at];
-      bool cut = id < images.size() && images[id] != kNoImage;
-      return Dim::Symbol(cut ? images[id] : id);
-    });
+    found->second = dim.Substitute([&](SymbolId id) { return OfSymbol(at, id); });
   }
   return found->second;
 }

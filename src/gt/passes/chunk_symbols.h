@@ -33,11 +33,13 @@ class ChunkSymbols {
   static constexpr SymbolId kNoImage = ~SymbolId{0};
   SymbolId& ImageOf(int64_t chunk, SymbolId id) { return images_[static_cast<size_t>(chunk)][id]; }
 
+  Dim OfSymbol(size_t chunk, SymbolId id) const;
+
   ShapeEnv& shapes_;
   SymbolId symbol_;
   std::vector<Dim> extents_;
   std::vector<std::vector<SymbolId>> images_;  // by chunk, by symbol that was there before
-  // The youngest data symbol of a fact -> the fact's number.
+  // The data symbol of a fact that is bound last -> the fact's number.
   std::unordered_map<SymbolId, std::vector<size_t>> facts_by_youngest_;
   std::vector<std::unordered_map<Dim, Dim>> known_;  // by chunk: what In has answered
 };

@@ -117,7 +117,34 @@ PipelineReport PassManager::Run(Graph& graph) {
     report.runs.push_back(RunOne(graph, i, state));
     report.changed |= report.runs.back().changed;
   }
+  if (!options_.verify_each && report.changed) VerifyLast(graph, report, state);
   return report;
+}
+
+void PassManager::VerifyLast(Graph& graph, PipelineReport& report, State& state) {
+  std::string problem;
+  {
+    Timer timer(&report.runs.back().verify_seconds);
+    try {
+      Verify(graph);
+      return;
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+  }
+  state.hash = std::nullopt;  // of the last graph: reproducers are of an earlier one
+  std::unique_ptr<Graph> again = state.start == nullptr ? nullptr : state.start->Clone();
+  for (size_t i = 0; again != nullptr && i < passes_.size(); ++i) {
+    if (IsDisabled(*passes_[i])) continue;
+    passes_[i]->Run(*again);
+    try {
+      Verify(*again);
+    } catch (const Error& error) {
+      Explain(i, state, ErrorCode::kPassBrokeGraph,
+              fmt::format("the graph it left does not verify: {}", error.what()));
+    }
+  }
+  Fail(ErrorCode::kPassBrokeGraph, "the graph that the passes left does not verify: {}", problem);
 }
 
 PassRun PassManager::RunOne(Graph& graph, size_t index, State& state) {
@@ -188,7 +215,7 @@ void PassManager::RunChecked(Graph& graph, Pass& pass, PassRun& run, State& stat
            run.changed ? "the same as before" : "another one now");
     }
   }
-  if (run.changed) {
+  if (run.changed && options_.verify_each) {
     Timer timer(&run.verify_seconds);
     try {
       Verify(graph);

@@ -51,6 +51,9 @@ struct PassManagerOptions {
   // Hashing costs about as much as a cheap pass, so that a release build may leave it out where
   // steps are compiled often.
   bool check_changed = true;
+  // Verify after every pass that changed the graph. Otherwise once, behind the last one; if that
+  // fails, the passes run again on the copy of the start, and the guilty one is found.
+  bool verify_each = true;
   // For every pass: NN_name.before.gtir, NN_name.after.gtir, NN_name.diff. Empty: no dumps.
   std::string dump_folder = {};
   bool write_reproducer = true;
@@ -79,6 +82,7 @@ class PassManager {
   bool IsDisabled(const Pass& pass) const;
   PassRun RunOne(Graph& graph, size_t index, State& state);
   void RunChecked(Graph& graph, Pass& pass, PassRun& run, State& state);
+  void VerifyLast(Graph& graph, PipelineReport& report, State& state);
   [[noreturn]] void Explain(size_t index, const State& state, ErrorCode code,
                             const std::string& what);
   std::string WriteReproducer(size_t index, const State& state, std::string* note);

@@ -131,6 +131,7 @@ class RanksTest : public ::testing::TestWithParam<Layout> {
 
   struct Outcome {
     std::vector<double> losses, norms;
+    std::vector<std::string> hashes;  // of every step, where the job writes them
     uint64_t hash = 0;
     friend bool operator==(const Outcome&, const Outcome&) = default;
   };
@@ -142,6 +143,9 @@ class RanksTest : public ::testing::TestWithParam<Layout> {
       nlohmann::json step = nlohmann::json::parse(line);
       outcome.losses.push_back(step["loss"]);
       outcome.norms.push_back(step["grad_norm"]);
+      for (const char* hash_of : {"gradient_hash", "parameter_hash", "buffer_hash"}) {
+        if (step.contains(hash_of)) outcome.hashes.push_back(step[hash_of]);
+      }
     }
     return outcome;
   }
@@ -203,6 +207,67 @@ void RanksTest::ExpectWhatOneRankLearns(const Layout& layout, int64_t steps) {
 }
 
 TEST_P(RanksTest, FourRanksLearnWhatOneDoes) { ExpectWhatOneRankLearns(GetParam(), 20); }
+
+// Chunks of three, of five rows or of positions that are no multiple of three.
+class ChunkedRanksTest : public RanksTest {
+ protected:
+  Config Chunked(const char* modules, ChunkDim dim, const std::string& name) const {
+    Config config = FourRanks(GetParam(), name);
+    config.training.steps = 3;
+    config.training.local_batch_size = 5;
+    config.training.mixed_precision_param = TrainingDtype::kBfloat16;
+    config.metrics.hashes = true;
+    config.compile.ep_overlap.enabled = true;
+    config.compile.ep_overlap.module_fqn = modules;
+    config.compile.ep_overlap.chunk_dim = dim;
+    config.compile.ep_overlap.num_chunks = 3;
+    return config;
+  }
+
+  void ExpectEagerBits(const char* modules, ChunkDim dim) {
+    Config config = Chunked(modules, dim, "eager");
+    config.compile.mode = CompileMode::kEager;
+    config.compile.ep_overlap.strategy = ChunkStrategy::kEager;
+    Outcome expected = Run(config);
+    ASSERT_EQ(expected.hashes.size(), 3u * 3);
+    config = Chunked(modules, dim, "strict");
+    config.compile.ep_overlap.disable_early_grad_accumulation = true;
+    EXPECT_EQ(Run(config), expected) << "each chunk's gradients on their own";
+    config = Chunked(modules, dim, "early");
+    Outcome early = Run(config);
+    ASSERT_EQ(early.losses.size(), expected.losses.size());
+    for (size_t i = 0; i < early.losses.size(); ++i) {
+      EXPECT_NEAR(early.losses[i], expected.losses[i], 1e-6 * expected.losses[i]) << i;
+    }
+  }
+};
+
+TEST_P(ChunkedRanksTest, BlocksAlongTheBatch) { ExpectEagerBits("layers.*", ChunkDim::kBatch); }
+TEST_P(ChunkedRanksTest, ExpertsAlongTheBatch) {
+  ExpectEagerBits("layers.*.moe", ChunkDim::kBatch);
+}
+TEST_P(ChunkedRanksTest, ExpertsAlongTheSequence) {
+  ExpectEagerBits("layers.*.moe", ChunkDim::kSeq);
+}
+
+const Layout kChunkedLayouts[] = {
+    {.name = "deepseek_v3_ep4", .model = "deepseek_v3", .flavor = "tiny", .ep = 4},
+    {.name = "deepseek_v3_ep2_fsdp4", .model = "deepseek_v3", .flavor = "tiny", .ep = 2},
+    {.name = "deepseek_v3_ep4_tp2_fsdp2",
+     .model = "deepseek_v3",
+     .flavor = "tiny",
+     .tp = 2,
+     .ep = 4},
+    {.name = "deepseek_v3_hsdp_ep2",
+     .model = "deepseek_v3",
+     .flavor = "tiny",
+     .replicate = 2,
+     .ep = 2},
+    {.name = "deepseek_v3_cp2_ep4", .model = "deepseek_v3", .flavor = "tiny", .cp = 2, .ep = 4},
+    {.name = "qwen3_moe_ep4", .model = "qwen3", .flavor = "tiny_moe", .ep = 4},
+};
+INSTANTIATE_TEST_SUITE_P(Layouts, ChunkedRanksTest, ::testing::ValuesIn(kChunkedLayouts),
+                         ::testing::PrintToStringParamName());
 
 TEST_P(RanksTest, ThreadsProcessesAndAnotherRunAgree) {
   Config config = FourRanks(GetParam(), "first");

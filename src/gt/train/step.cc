@@ -289,6 +289,8 @@ Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device dev
     PassManagerOptions manager_options;
     manager_options.disabled = config.compile.disable_passes;
     manager_options.reproducer_folder = config.dump_folder;
+    // A job waits for this; who looks into passes wants to know of each.
+    manager_options.check_changed = manager_options.verify_each = config.compile.debug_graph_passes;
     if (config.compile.debug_graph_passes)
       manager_options.dump_folder = config.dump_folder + "/passes";
     made.passes =
