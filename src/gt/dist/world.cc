@@ -193,9 +193,7 @@ void World::Run(const Config& config, const std::function<void(World&)>& body) {
   // A store that goes away is told by our own messages; libtorch's would bury them in lists of
   // functions.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
-  // libtorch's own flight record is one map for the whole process, changed without a lock: ranks that
-  // are threads would tear it apart. Read by libtorch at its first collective.
-  setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
+  PrepareEnvironment(config.training.deterministic);
   CommBackend backend = ChooseBackend(config);
   Place place;
   place.backend = backend;

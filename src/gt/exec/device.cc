@@ -82,6 +82,24 @@ void PrepareCpu() {
   }
 }
 
+namespace {
+
+void SetVariable(const char* name, const char* value) {
+  if (getenv(name) == nullptr) setenv(name, value, /*overwrite=*/0);
+}
+
+}  // namespace
+
+void PrepareEnvironment(bool deterministic) {
+  // libtorch's own flight record is one map for the whole process, changed without a lock: ranks that
+  // are threads would tear it apart. Read by libtorch at its first collective.
+  SetVariable("TORCH_FR_BUFFER_SIZE", "0");
+  // Functionalization would check its own views with meta kernels, which know nothing of our symbolic
+  // sizes.
+  SetVariable("TORCH_DISABLE_FUNCTIONALIZATION_META_REFERENCE", "1");
+  if (deterministic) SetVariable("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
+}
+
 c10::Device ChooseDevice(DeviceChoice choice, int64_t local_rank) {
   if (choice == DeviceChoice::kCpu) return c10::kCPU;
   static const CudaLoad cuda = LoadCuda();
@@ -109,7 +127,7 @@ void SetThreads(int64_t threads) {
 }
 
 void SetDeterministic(bool on) {
-  if (on) setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  PrepareEnvironment(on);
   at::globalContext().setDeterministicAlgorithms(on, /*warn_only=*/false);
   at::globalContext().setDeterministicFillUninitializedMemory(false);
 }

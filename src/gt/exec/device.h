@@ -12,6 +12,10 @@ namespace gt {
 // Call once, first thing in main: before libtorch reads its environment.
 void PrepareCpu();
 
+// Sets what libtorch is to find in its environment, before a job starts its threads: they may be
+// reading variables at any time, which setting one would disturb.
+void PrepareEnvironment(bool deterministic);
+
 // The device to run on. `auto` takes a GPU when a driver and libtorch's CUDA library are there. The
 // CUDA library is loaded here, so that the same program starts on machines that have neither.
 // With several ranks on a machine, each takes the GPU of its own number, `local_rank`.

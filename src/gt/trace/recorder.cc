@@ -15,6 +15,7 @@
 
 #include "gt/base/error.h"
 #include "gt/exec/convert.h"
+#include "gt/exec/device.h"
 #include "gt/exec/generator.h"
 #include "gt/exec/graph_object.h"
 #include "gt/trace/symbolic.h"
@@ -41,9 +42,7 @@ void SetListening(bool on) {
 void PrepareProcess() {
   static std::once_flag once;
   std::call_once(once, [] {
-    // Functionalization would check its own views with meta kernels, which know nothing of our
-    // symbolic sizes.
-    setenv("TORCH_DISABLE_FUNCTIONALIZATION_META_REFERENCE", "1", /*overwrite=*/1);
+    PrepareEnvironment(/*deterministic=*/false);
     // Autograd asks every device for its current stream. A step for a GPU can be captured where
     // there is none: then a guard that does nothing stands in for the driver.
     if (!c10::impl::hasDeviceGuardImpl(c10::kCUDA)) {
