@@ -1,41 +1,16 @@
 // gt draw: a part of a graph as a picture.
-#include <fmt/format.h>
-
-#include <iostream>
 #include <memory>
-#include <sstream>
 #include <string>
 
 #include "gt/base/error.h"
 #include "gt/cli/commands.h"
+#include "gt/cli/graph_files.h"
 #include "gt/config/command_line.h"
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 #include "gt/report/graph_picture.h"
-#include "gt/storage/file_writer.h"
 
 namespace gt::cli {
-namespace {
-
-std::unique_ptr<Graph> ReadGraph(const std::string& path) {
-  if (path != "-") return ParseFile(path);
-  std::ostringstream text;
-  text << std::cin.rdbuf();
-  return Parse(text.str(), "<stdin>");
-}
-
-void WriteText(const std::string& path, const std::string& text) {
-  if (path == "-") {
-    fmt::print("{}", text);
-    return;
-  }
-  FileWriter writer(path);
-  writer.Write(text);
-  writer.Finish();
-}
-
-}  // namespace
-
 int RunDraw(Arguments args) {
   PictureOptions options;
   std::string input, output = "-";

@@ -1,11 +1,9 @@
 #include "gt/cli/opt.h"
 
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <sstream>
 
 #include "gt/base/error.h"
+#include "gt/cli/graph_files.h"
 #include "gt/config/command_line.h"
 #include "gt/ir/diff.h"
 #include "gt/ir/text.h"
@@ -41,24 +39,6 @@ void ListPasses() {
                          100, 21));
     }
   }
-}
-
-std::unique_ptr<Graph> ReadGraph(const std::string& path) {
-  if (path != "-") return ParseFile(path);
-  std::ostringstream text;
-  text << std::cin.rdbuf();
-  return Parse(text.str(), "<stdin>");
-}
-
-void WriteText(const std::string& path, const std::string& text) {
-  if (path == "-") {
-    fmt::print("{}", text);
-    return;
-  }
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) Fail(ErrorCode::kCannotWriteGraph, "cannot write {}", path);
 }
 
 // -o FILE is what every compiler calls it; the flags proper have two dashes.

@@ -1,20 +1,24 @@
 // gt trace: captures the train step of a configured model without allocating its weights, and
 // reports on the graph.
 #include <fmt/format.h>
+#include <torch/version.h>
 
 #include <array>
 #include <fstream>
 #include <map>
 
+#include "gt/base/build_id.h"
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/base/machine_memory.h"
 #include "gt/cli/commands.h"
 #include "gt/config/command_line.h"
+#include "gt/config/fingerprint.h"
 #include "gt/dist/world.h"
 #include "gt/exec/device.h"
 #include "gt/ir/text.h"
 #include "gt/sim/memory_curve.h"
+#include "gt/storage/checksum.h"
 #include "gt/train/metrics.h"
 #include "gt/train/setup.h"
 #include "gt/train/step.h"
@@ -106,6 +110,14 @@ void PrintCollectives(const Graph& graph, const World& world) {
   }
 }
 
+// What a stored copy of the step would be found by.
+std::string Fingerprint(Config config, const World& world, c10::Device device) {
+  config.ranks = world.size();
+  config.device = device.is_cuda() ? DeviceChoice::kCuda : DeviceChoice::kCpu;
+  return ChecksumText(
+      ConfigFingerprint(config, fmt::format("libtorch {} gt {}", TORCH_VERSION, BuildId())));
+}
+
 void Trace(const Config& config, World& world, bool symbolic_batch, const std::string& output) {
   // A step for a GPU can be captured on a machine without one.
   c10::Device device =
@@ -122,6 +134,7 @@ void Trace(const Config& config, World& world, bool symbolic_batch, const std::s
     fmt::print("  {:<22} {} of {}: {}\n", "rank", world.rank(), world.size(), mesh.Describe());
   }
   PrintTable(*captured.graph, report);
+  fmt::print("  {:<22} {}\n", "fingerprint", Fingerprint(config, world, device));
   PrintCollectives(*captured.graph, world);
   if (output.empty()) return;
   std::ofstream file(output, std::ios::binary);

@@ -119,6 +119,29 @@ TEST(PassManager, RunsTheDefaultPipelineAndReports) {
   EXPECT_NE(report.Statistics().find("cse.merged"), std::string::npos);
 }
 
+TEST(PassManager, FindsTheGuiltyPassWhenItVerifiesOnlyOnce) {
+  auto graph = Parse(kGraph);
+  Folder folder;
+  auto keep = [](Graph& g) { return EraseUnused(g); };
+  auto break_type = [](Graph& g) {
+    TensorType type = g.first()->result()->type();
+    type.dtype = DType::kInt64;
+    g.first()->result()->set_type(type);
+    return true;
+  };
+  PassManagerOptions options;
+  options.reproducer_folder = folder.str();
+  options.check_changed = options.verify_each = false;
+  auto nothing = [](Graph&) { return false; };
+  PassManager manager(
+      ListOf(Script("innocent", keep), Script("guilty", break_type), Script("late", nothing)),
+      options);
+  Error error = FailureOf(manager, *graph);
+  EXPECT_EQ(error.code(), ErrorCode::kPassBrokeGraph);
+  EXPECT_NE(error.message().find("pass guilty failed"), std::string::npos) << error.message();
+  EXPECT_NE(error.message().find("replay it with"), std::string::npos) << error.message();
+}
+
 TEST(PassManager, CountsEachRunAnew) {
   PassManager manager(ParsePipeline("dce"));
   for (int i = 0; i < 2; ++i) {

@@ -16,7 +16,7 @@
 
 #include "gt/base/error.h"
 #include "gt/base/fqn_pattern.h"
-#include "gt/tokenizer/utf8.h"
+#include "gt/report/xml_text.h"
 
 namespace gt {
 namespace {
@@ -72,30 +72,6 @@ struct Edge {
   size_t from = 0, to = 0;
   std::vector<const Value*> values;  // none: only sizes, read by the host
 };
-
-std::string XmlText(std::string_view text) {
-  std::string escaped;
-  for (char c : ToValidUtf8(text)) {
-    switch (c) {
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      default:
-        // XML has no way to write control characters, not even escaped.
-        escaped += static_cast<unsigned char>(c) < 0x20 && c != '\n' ? ' ' : c;
-    }
-  }
-  return escaped;
-}
 
 // No more than fits into a box: a name can be of any length. Cut between characters.
 std::string Fitted(std::string text, size_t longest = 48) {

@@ -15,6 +15,7 @@
 #include "gt/base/byte_text.h"
 #include "gt/base/text.h"
 #include "gt/report/progress_bar.h"
+#include "gt/report/xml_text.h"
 
 namespace gt {
 namespace {
@@ -255,36 +256,6 @@ std::vector<PhaseRun> PhaseRuns(const Graph& graph) {
     runs.back().last = position++;
   }
   return runs;
-}
-
-// Names in a graph may hold any bytes; neither JSON nor SVG may.
-std::string ValidUtf8(const std::string& text) {
-  std::string json = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-  return Json::parse(json).get<std::string>();
-}
-
-std::string XmlText(const std::string& text) {
-  std::string escaped;
-  for (char c : ValidUtf8(text)) {
-    switch (c) {
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      default:
-        // XML has no way to write control characters, not even escaped.
-        escaped += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return escaped;
 }
 
 // A vertical slice of the picture: the largest of the nodes that fall into it.

@@ -59,11 +59,7 @@ uint64_t HashOfPart(const nn::StateTensor& state) {
   return total;
 }
 
-uint64_t HashOf(const std::vector<nn::StateTensor>& tensors, World& world, const Mesh& mesh) {
-  uint64_t sum = 0;
-  for (const nn::StateTensor& state : tensors) {
-    if (OwnsPart(state.box, mesh)) sum += HashOfPart(state);
-  }
+uint64_t SumOverRanks(uint64_t sum, World& world) {
   // Doubles add integers exactly up to 2^53: four digits of 16 bits leave room for many ranks.
   std::vector<double> digits;
   for (int i = 0; i < 4; ++i) digits.push_back(static_cast<double>((sum >> (16 * i)) & 0xffff));
@@ -73,6 +69,22 @@ uint64_t HashOf(const std::vector<nn::StateTensor>& tensors, World& world, const
     total += static_cast<uint64_t>(digits[static_cast<size_t>(i)]) << (16 * i);
   }
   return total;
+}
+
+// Every element once, whoever has it.
+uint64_t HashOf(const std::vector<nn::StateTensor>& tensors, World& world, const Mesh& mesh) {
+  uint64_t sum = 0;
+  for (const nn::StateTensor& state : tensors) {
+    if (OwnsPart(state.box, mesh)) sum += HashOfPart(state);
+  }
+  return SumOverRanks(sum, world);
+}
+
+// What every rank has: until the update, each counts its own tokens.
+uint64_t HashOnEachRank(const std::vector<nn::StateTensor>& tensors, World& world) {
+  uint64_t sum = 0;
+  for (const nn::StateTensor& state : tensors) sum += HashOfPart(state);
+  return SumOverRanks(Mix(sum + static_cast<uint64_t>(world.rank())), world);
 }
 
 // The state's tensors that are parameters, or those that are not.
@@ -106,7 +118,7 @@ StepHashes HashStep(LanguageModel& model, const std::vector<at::Tensor>& gradien
   std::vector<nn::StateTensor> trained = StateOf(model, /*parameters=*/true);
   StepHashes hashes;
   hashes.parameters = HashOf(trained, world, mesh);
-  hashes.buffers = HashOf(StateOf(model, /*parameters=*/false), world, mesh);
+  hashes.buffers = HashOnEachRank(StateOf(model, /*parameters=*/false), world);
   for (nn::StateTensor& state : trained) {
     state.tensor = gradient_of.at(state.tensor.unsafeGetTensorImpl());
   }

@@ -16,7 +16,8 @@ namespace gt {
 uint64_t StateHash(LanguageModel& model, World& world, const Mesh& mesh);
 
 // Before the update of a step. `gradients` are in the order of model.parameters(); undefined ones
-// count as none.
+// count as none. Buffers are those of every rank, so their hash depends on the layout: it shows
+// when a token on any rank goes to another expert.
 struct StepHashes {
   uint64_t gradients = 0, parameters = 0, buffers = 0;
 };
