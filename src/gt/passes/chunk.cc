@@ -221,12 +221,7 @@ class Chunker {
 
   void PassOutside(Node* node) {
     std::vector<int32_t> needed;
-    for (int32_t i = 0; i < node->operand_count(); ++i) {
-      for (int32_t region : RegionsNeeded(*node->operand(i))) {
-        if (std::find(needed.begin(), needed.end(), region) == needed.end())
-          needed.push_back(region);
-      }
-    }
+    for (int32_t i = 0; i < node->operand_count(); ++i) AddNeeded(*node->operand(i), needed);
     if (node->op().random) {
       EmitBeforeDraw(node, ChunkRegions::kNone);
     } else if (needed.size() == 1 && node->bound_symbols().empty()) {  // else sizes would be early
@@ -239,10 +234,23 @@ class Chunker {
     UseWholes(node);
   }
 
+  // The regions that an operand of a node outside waits for, each once.
+  void AddNeeded(Value& operand, std::vector<int32_t>& needed) const {
+    auto add = [&](const Value& value) {
+      int32_t region = WaitsFor(value);
+      if (region == ChunkRegions::kNone) return;
+      if (std::find(needed.begin(), needed.end(), region) == needed.end()) needed.push_back(region);
+    };
+    if (operand.is_input()) return;
+    if (!regions_.IsReplacedSum(*operand.producer())) return add(operand);
+    for (const Value* addend : regions_.Addends(&operand)) add(*addend);
+  }
+
   // Draws keep their order: what waits for other regions may draw.
   void EmitBeforeDraw(Node* node, int32_t region) {
-    for (int32_t r = 0; r < regions_.region_count(); ++r) {
-      if (r != region && !StretchOf(r).body.empty()) Emit(r, node);
+    const std::vector<int32_t> open = open_;
+    for (int32_t other : open) {
+      if (other != region) Emit(other, node);
     }
   }
 
@@ -255,24 +263,16 @@ class Chunker {
       if (needed != ChunkRegions::kNone && !together) Emit(needed, node);
     }
     Stretch& stretch = StretchOf(region);
+    if (stretch.body.empty()) open_.push_back(region);
     stretch.body.push_back(node);
     LetWait(node, region);
     if (--stretch.missing == 0) Emit(region, next);
   }
 
-  // Those that an operand of a node outside waits for.
-  std::vector<int32_t> RegionsNeeded(Value& operand) const {
-    std::vector<int32_t> needed;
-    for (const Value* addend : regions_.Addends(&operand)) {
-      if (int32_t region = WaitsFor(*addend); region != ChunkRegions::kNone)
-        needed.push_back(region);
-    }
-    return needed;
-  }
-
   // Copies what waits for the region, in front of `before`.
   void Emit(int32_t region, Node* before) {
     Stretch& stretch = StretchOf(region);
+    std::erase(open_, region);
     std::vector<Node*> body = std::exchange(stretch.body, {});
     std::vector<Node*> behind = std::exchange(stretch.behind, {});
     const bool backward = ChunkRegions::IsBackward(region);
@@ -458,8 +458,9 @@ class Chunker {
 
   Value* OperandIn(Value& value, const Node& user, int32_t region, int64_t chunk, Node* before) {
     const int32_t root = ChunkRegions::RootOf(region);
-    if (Value* update = regions_.UpdateOf(value); update != nullptr && chunk > 0) {
-      return BufferIn(value, *update, user, root, chunk);
+    if (value.is_input() && chunk > 0) {
+      Value* update = regions_.UpdateOf(value);
+      if (update != nullptr) return BufferIn(value, *update, user, root, chunk);
     }
     const int32_t from = regions_.Of(value);
     if (from != ChunkRegions::kNone) {
@@ -760,6 +761,7 @@ class Chunker {
   std::vector<int32_t> waiting_;      // by number: the region that a node waits for
   std::vector<Node*> copies_;         // by number and chunk
   std::vector<Stretch> stretches_;    // by region
+  std::vector<int32_t> open_;         // regions whose stretch has a body: one or two at a time
   std::unordered_map<const Value*, Pieces> pieces_;
   std::unordered_map<const Value*, Value*> wholes_;
   std::unordered_map<const Graph*, std::vector<GraphRef>> nested_;

@@ -123,9 +123,10 @@ void ChunkRegions::FindBodies(const Graph& graph) {
       makes = producer != nullptr && pure[static_cast<size_t>(producer->number())];
     }
     pure[number] = makes;
-    made_of_sizes_[number] = makes && root != kNone && IsInfluenced(*node);
+    const bool influenced = root != kNone && IsInfluenced(*node);
+    made_of_sizes_[number] = makes && influenced;
     bool cut = root != kNone && roots_[static_cast<size_t>(root)].exchanges &&
-               node->meta().phase != Phase::kLoss && (node->op().random || IsInfluenced(*node));
+               node->meta().phase != Phase::kLoss && (node->op().random || influenced);
     regions_.push_back(kNone);
     if (!cut) continue;
     CheckBody(*node, root);
