@@ -13,6 +13,7 @@
 #include "gt/dist/world.h"
 #include "gt/exec/generator.h"
 #include "gt/parallel/chunk_modules.h"
+#include "gt/train/memory_advice.h"
 #include "gt/train/setup.h"
 #include "gt/train/step_test_util.h"
 
@@ -399,6 +400,18 @@ TEST(ChunkedJob, AcceptsAnyPatternWhoseRootsMakeSense) {
       EXPECT_TRUE(ids.contains(3)) << pattern;
     });
   }
+}
+
+TEST(ChunkedJob, GetsAdviceThatItsChunksAllow) {
+  Config config = ManyRanks(kRegions[0], 2, false);
+  config.training.local_batch_size = 2;
+  World::Run(config, [&](World& world) {
+    Mesh mesh(config.parallelism, world.size(), world.rank());
+    std::string advice = MemoryAdvice(config, world, mesh, at::kCPU, int64_t{1} << 30);
+    EXPECT_NE(advice.find("--training.local_batch_size 1 --compile.ep_overlap.enabled=false"),
+              std::string::npos)
+        << advice;
+  });
 }
 
 // ---- modules with other signatures ----

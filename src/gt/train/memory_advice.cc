@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "gt/base/byte_text.h"
@@ -32,9 +33,17 @@ std::vector<Alternative> Alternatives(const Config& config) {
   }
   if (config.training.local_batch_size > 1) {
     Config smaller = config;
-    smaller.training.local_batch_size /= 2;
-    add(smaller, MemoryPolicy::kFull,
-        fmt::format("--training.local_batch_size {} ", smaller.training.local_batch_size));
+    int64_t rows = smaller.training.local_batch_size /= 2;
+    std::string flags = fmt::format("--training.local_batch_size {} ", rows);
+    // There cannot be more chunks than rows.
+    Config::Compile::EpOverlap& overlap = smaller.compile.ep_overlap;
+    if (overlap.enabled && overlap.chunk_dim == ChunkDim::kBatch && overlap.num_chunks > rows) {
+      overlap.enabled = rows > 1;
+      overlap.num_chunks = std::max<int64_t>(rows, 2);
+      flags += rows > 1 ? fmt::format("--compile.ep_overlap.num_chunks {} ", rows)
+                        : "--compile.ep_overlap.enabled=false ";
+    }
+    add(smaller, MemoryPolicy::kFull, flags);
   }
   return found;
 }
