@@ -8,116 +8,17 @@
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/ops/rules.h"
-#include "gt/passes/aliasing.h"
+#include "gt/passes/chunk_cuts.h"
 #include "gt/passes/chunk_regions.h"
 #include "gt/passes/chunk_symbols.h"
 
 namespace gt {
 namespace {
 
-std::string Describe(const Node& node) {
-  std::string what = fmt::format("{} in {}, {}", node.op().name.str(), node.meta().module.str(),
-                                 node.meta().source.str());
-  return node.result_count() == 0 ? what : fmt::format("%{} ({})", node.result()->name(), what);
-}
-
-std::string Describe(const Value& value) {
-  return value.is_input() ? fmt::format("the input %{}", value.name())
-                          : Describe(*value.producer());
-}
-
 Name ParentOf(Name module) {
   size_t dot = module.str().rfind('.');
   return dot == std::string::npos ? Name() : Name(std::string_view(module.str()).substr(0, dot));
 }
-
-// The collective that a value comes from through views and copies, or null.
-const Node* CollectiveBehind(const Value& value) {
-  constexpr int kFar = 16;
-  const Value* at = &value;
-  for (int step = 0; step < kFar && !at->is_input(); ++step) {
-    const Node* node = at->producer();
-    bool is_wait = node->op().collective == Collective::kWait;
-    if (node->op().collective != Collective::kNone && !is_wait) return node;
-    static const Operator* const kClone = FindOperator("aten::clone");
-    if (!is_wait && &node->op() != kClone && AliasingOf(node->op()) == Aliasing::kNone) break;
-    if (node->operand_count() == 0) break;
-    at = node->operand(0);
-  }
-  return nullptr;
-}
-
-// Where a value is cut: chunk i takes `factor` times the chunk's extent of dimension `dim`.
-struct Cut {
-  int64_t dim;
-  Dim factor;
-};
-
-// Finds out where values that mention the symbol are cut. Such a cut must give every chunk what the
-// module would make of the chunk's own input.
-class Cuts {
- public:
-  Cuts(ShapeEnv& shapes, SymbolId symbol, ChunkDim dim)
-      : shapes_(shapes), symbol_(symbol), dim_(dim) {}
-
-  Cut Of(const Value& value, Name root) {
-    const Shape& sizes = value.type().sizes;
-    std::optional<size_t> found;
-    for (size_t d = 0; d < sizes.size(); ++d) {
-      if (sizes[d].is_const() || !sizes[d].Contains(symbol_)) continue;
-      if (found) Reject(value, root, "several of its dimensions grow with it");
-      found = d;
-    }
-    if (!found) Reject(value, root, "its strides grow with it, but none of its dimensions does");
-    Dim factor = Factor(value, sizes[*found], root);
-    // The batch is the outermost part of every dimension that it was flattened into, unless ranks
-    // put their parts behind one another; a sequence is not.
-    if (!factor.Is(1)) {
-      if (const Node* collective = CollectiveBehind(value))
-        RejectCollective(value, *collective, root);
-      if (dim_ == ChunkDim::kSeq) {
-        Reject(value, root, "its dimension counts more than the positions of one sequence");
-      }
-    }
-    return {static_cast<int64_t>(*found), std::move(factor)};
-  }
-
- private:
-  // What the symbol is multiplied with in a dimension.
-  Dim Factor(const Value& value, const Dim& size, Name root) {
-    const Dim symbol = Dim::Symbol(symbol_);
-    if (size == symbol) return 1;
-    Dim factor =
-        size.Substitute([&](SymbolId id) { return id == symbol_ ? Dim(1) : Dim::Symbol(id); });
-    if (factor * symbol == size) return factor;
-    // Not spelled as a multiple, but perhaps one for the sizes of this step.
-    if (!shapes_.HasDataSymbol(size)) {
-      int64_t extent = shapes_.Hint(symbol), whole = shapes_.Hint(size);
-      if (whole % extent == 0 && shapes_.Equal(size, symbol * Dim(whole / extent))) {
-        return whole / extent;
-      }
-    }
-    Reject(value, root,
-           fmt::format("its dimension of {} is no multiple of it", shapes_.Print(size)));
-  }
-
-  [[noreturn]] void Reject(const Value& value, Name root, std::string_view why) const {
-    Fail(ErrorCode::kChunkSplit, "{}: {} cannot be cut along {} ({}): {}", root.str(),
-         Describe(value), shapes_.NameOf(symbol_), EnumName(dim_), why);
-  }
-
-  [[noreturn]] void RejectCollective(const Value& value, const Node& collective, Name root) const {
-    Fail(ErrorCode::kChunkCollective,
-         "{}: {} cannot be cut along {} ({}): it comes from the collective {}, which puts the "
-         "parts of all ranks behind one another in that dimension",
-         root.str(), Describe(value), shapes_.NameOf(symbol_), EnumName(dim_),
-         Describe(collective));
-  }
-
-  ShapeEnv& shapes_;
-  SymbolId symbol_;
-  ChunkDim dim_;
-};
 
 // Copies bodies chunk by chunk, in one walk over the graph.
 //
@@ -472,7 +373,7 @@ class Chunker {
     if (!value.is_input() && regions_.IsOfAllChunks(*value.producer())) {
       RejectUse(value, user.meta().module, "is the sum of all chunks");
     }
-    if (!MentionsSymbol(value.type(), symbols_.symbol())) return &value;
+    if (!value.type().Mentions(symbols_.symbol())) return &value;
     if (regions_.IsMadeOfSizes(value)) return Remade(value, region, chunk, before);
     return PieceOf(value, region, chunk, before);
   }
@@ -491,7 +392,7 @@ class Chunker {
 
   // Another root's result, of which this chunk uses the same chunk.
   Value* HandedOn(Value& value, const Node& user, int32_t region, int64_t chunk, Node* before) {
-    if (!MentionsSymbol(value.type(), symbols_.symbol())) {
+    if (!value.type().Mentions(symbols_.symbol())) {
       RejectUse(value, user.meta().module,
                 "differs from chunk to chunk, and another module uses it");
     }
@@ -527,7 +428,7 @@ class Chunker {
       pending.pop_back();
       Graph::NodeSpec spec;
       spec.op = &node->op();
-      spec.meta = BoundaryMeta(region, ChunkRole::kChunkInput, chunk, *node);
+      spec.meta = BoundaryMeta(region, ChunkRole::kChunkInput, chunk, node);
       for (int32_t i = 0; i < node->operand_count(); ++i) {
         Value& operand = *node->operand(i);
         spec.operands.push_back(regions_.IsMadeOfSizes(operand) ? CopyOf(operand, chunk)
@@ -608,9 +509,6 @@ class Chunker {
     meta.chunk = std::move(mark);
     return meta;
   }
-  Meta BoundaryMeta(int32_t region, ChunkRole role, int64_t chunk, const Node& origin) const {
-    return BoundaryMeta(region, role, chunk, &origin);
-  }
 
   // A node outside uses whole values.
   void UseWholes(Node* node) {
@@ -674,7 +572,7 @@ class Chunker {
   template <typename DescribeUser>
   Value* WholeFor(Value* value, bool sums, ChunkProof proof, Node* before,
                   const DescribeUser& describe) {
-    if (MentionsSymbol(value->type(), symbols_.symbol())) return Whole(value, before);
+    if (value->type().Mentions(symbols_.symbol())) return Whole(value, before);
     if (regions_.IsUpdate(*value)) return CopyOf(*value, symbols_.chunks() - 1);
     if (!sums) {
       Fail(ErrorCode::kChunkLiveOut,
@@ -774,7 +672,7 @@ SymbolId FindSymbol(const Graph& graph, const ChunkOptions& options) {
   std::optional<SymbolId> symbol = shapes.Find(options.symbol);
   bool used = false;
   for (const auto& input : graph.inputs()) {
-    used |= symbol && MentionsSymbol(input->value.type(), *symbol);
+    used |= symbol && input->value.type().Mentions(*symbol);
   }
   if (!used) {
     Fail(ErrorCode::kChunkExtent,

@@ -5,16 +5,12 @@
 
 #include "gt/base/error.h"
 #include "gt/base/fqn_pattern.h"
+#include "gt/passes/chunk_cuts.h"
 
 namespace gt {
 namespace {
 
 bool Mentions(const Dim& dim, SymbolId symbol) { return !dim.is_const() && dim.Contains(symbol); }
-
-bool Mentions(const Shape& shape, SymbolId symbol) {
-  return std::any_of(shape.begin(), shape.end(),
-                     [symbol](const Dim& dim) { return Mentions(dim, symbol); });
-}
 
 bool IsAttention(const Operator& op) {
   const std::string& name = op.name.str();
@@ -50,10 +46,6 @@ bool IsLinear(const Node& node) {
 }
 
 }  // namespace
-
-bool MentionsSymbol(const TensorType& type, SymbolId symbol) {
-  return Mentions(type.sizes, symbol) || Mentions(type.strides, symbol);
-}
 
 ChunkRegions::ChunkRegions(Graph& graph, const ChunkOptions& options, SymbolId symbol)
     : symbol_(symbol), dim_(options.dim) {
@@ -170,15 +162,10 @@ bool ChunkRegions::IsInfluenced(const Node& node) const {
 }
 
 void ChunkRegions::CheckBody(const Node& node, int32_t root) const {
-  auto describe = [&] {
-    return fmt::format("%{} ({} in {}, {})",
-                       node.result_count() > 0 ? node.result()->name() : "(no result)",
-                       node.op().name.str(), node.meta().module.str(), node.meta().source.str());
-  };
   if (dim_ == ChunkDim::kSeq && IsAttention(node.op())) {
     Fail(ErrorCode::kChunkAttention,
          "{} cannot be cut along the sequence: {} is attention, which needs all keys and values",
-         name(root).str(), describe());
+         name(root).str(), Describe(node));
   }
   for (int32_t i = 0; i < node.result_count(); ++i) {
     const Shape& sizes = node.result(i)->type().sizes;
@@ -188,7 +175,7 @@ void ChunkRegions::CheckBody(const Node& node, int32_t root) const {
     Fail(ErrorCode::kChunkSplit,
          "{} cannot be cut: {} dimensions of {} grow with {}, so that it relates the chunks to "
          "each other",
-         name(root).str(), dims, describe(), node.graph().shapes().NameOf(symbol_));
+         name(root).str(), dims, Describe(node), node.graph().shapes().NameOf(symbol_));
   }
   if (node.meta().phase == Phase::kBackward) return;
   for (int32_t i = 0; i < node.operand_count(); ++i) {
@@ -196,7 +183,7 @@ void ChunkRegions::CheckBody(const Node& node, int32_t root) const {
     if (producer == nullptr || producer->meta().phase != Phase::kBackward) continue;
     Fail(ErrorCode::kChunkSplit,
          "{} cannot be cut: {} belongs to its forward, but uses %{}, which the backward computes",
-         name(root).str(), describe(), node.operand(i)->name());
+         name(root).str(), Describe(node), node.operand(i)->name());
   }
 }
 
@@ -237,7 +224,7 @@ bool ChunkRegions::EndsWithCollective(const Value* value, std::vector<const Node
     if (!IsLinear(*node)) return collective;
     const Value* operand = node->operand(0);
     bool cast = operand->type().dtype != value->type().dtype;
-    if (MentionsSymbol(operand->type(), symbol_) || (collective && cast)) return collective;
+    if (operand->type().Mentions(symbol_) || (collective && cast)) return collective;
     collective |= node->op().collective != Collective::kNone;
     suffix.push_back(node);
     value = operand;
@@ -253,7 +240,7 @@ void ChunkRegions::FindReplacedSums(const Graph& graph) {
       const Value* sum = pending.back();
       pending.pop_back();
       if (sum->is_input() || !IsSum(*sum->producer()) || !sum->has_one_use() ||
-          MentionsSymbol(sum->type(), symbol_)) {
+          sum->type().Mentions(symbol_)) {
         continue;
       }
       sums.push_back(sum->producer());

@@ -100,7 +100,4 @@ class ChunkRegions {
   std::unordered_set<const Value*> updated_;
 };
 
-// Whether sizes or strides mention the symbol.
-bool MentionsSymbol(const TensorType& type, SymbolId symbol);
-
 }  // namespace gt

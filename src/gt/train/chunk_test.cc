@@ -1,7 +1,6 @@
 // Chunked train steps: the pass `chunk` against modules that run chunk by chunk, bit by bit; what both
 // say about their nodes; what is not repeated; and what is refused.
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -48,19 +47,13 @@ Config JobOf(const char* model, const char* flavor, const Region& region, int64_
 }
 
 // Documents of different lengths, so that block-causal masks differ from row to row.
-Batch RandomBatch(const Config& config, int64_t vocab) {
-  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
+Batch DocumentBatch(const Config& config, int64_t vocab) {
+  Batch batch = RandomBatch(config, vocab);
   int64_t rows = config.training.local_batch_size, length = config.training.seq_len;
-  at::Tensor numbers = at::randint(vocab, {rows, length + 1}, generator, at::kLong);
-  Batch batch;
-  batch.tokens = numbers.narrow(1, 0, length).contiguous();
-  batch.labels = numbers.narrow(1, 1, length).contiguous();
-  batch.positions = at::arange(length, at::kLong).expand({rows, length}).contiguous();
   for (int64_t row = 0; row < rows; ++row) {
     int64_t second = 3 + 4 * row;  // where this row's second document begins
     batch.positions[row].narrow(0, second, length - second).sub_(second);
   }
-  batch.valid_tokens = rows * length;
   return batch;
 }
 
@@ -122,7 +115,7 @@ class Comparison {
     const Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
     if (overlap.enabled && overlap.strategy == ChunkStrategy::kEager) ChunkModules(*model, overlap);
     InitializeModel(*model, config, at::kCPU);
-    Batch batch = RandomBatch(config, model->vocab_size());
+    Batch batch = DocumentBatch(config, model->vocab_size());
     std::unique_ptr<TrainStep> step =
         config.compile.mode == CompileMode::kEager
             ? MakeEagerStep(*model, LossConfigOf(config, *model))

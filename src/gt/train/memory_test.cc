@@ -1,7 +1,6 @@
 // Memory policies on whole train steps: no bit changes, the predicted peak is the measured one, and what
 // does not fit ends with an error that helps.
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -39,18 +38,6 @@ Config JobOf(const std::string& model, const std::string& flavor, int64_t rows, 
   config.training.seq_len = length;
   config.training.mixed_precision_param = TrainingDtype::kBfloat16;
   return config;
-}
-
-Batch RandomBatch(const Config& config, int64_t vocab) {
-  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
-  int64_t rows = config.training.local_batch_size, length = config.training.seq_len;
-  at::Tensor numbers = at::randint(vocab, {rows, length + 1}, generator, at::kLong);
-  Batch batch;
-  batch.tokens = numbers.narrow(1, 0, length).contiguous();
-  batch.labels = numbers.narrow(1, 1, length).contiguous();
-  batch.positions = at::arange(length, at::kLong).expand({rows, length}).contiguous();
-  batch.valid_tokens = rows * length;
-  return batch;
 }
 
 std::unique_ptr<TrainStep> StepOf(LanguageModel& model, const Config& config) {

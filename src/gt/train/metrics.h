@@ -9,6 +9,11 @@
 
 namespace gt {
 
+// Of what a step works on, before the update (train/state_hash.h).
+struct StepHashes {
+  uint64_t gradients = 0, parameters = 0, buffers = 0;
+};
+
 struct StepMetrics {
   int64_t step = 0;  // 1 for the first
   double loss = 0;
@@ -22,11 +27,7 @@ struct StepMetrics {
   double data_wait = 0;      // seconds this step waited for data
   double eta_seconds = 0;
   std::optional<double> validation_loss = {};
-  // Before the update.
-  struct Hashes {
-    uint64_t gradients, parameters, buffers;
-  };
-  std::optional<Hashes> hashes = {};
+  std::optional<StepHashes> hashes = {};
 };
 
 class MetricsFile {

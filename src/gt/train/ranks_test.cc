@@ -250,23 +250,13 @@ TEST_P(ChunkedRanksTest, ExpertsAlongTheSequence) {
   ExpectEagerBits("layers.*.moe", ChunkDim::kSeq);
 }
 
-const Layout kChunkedLayouts[] = {
-    {.name = "deepseek_v3_ep4", .model = "deepseek_v3", .flavor = "tiny", .ep = 4},
-    {.name = "deepseek_v3_ep2_fsdp4", .model = "deepseek_v3", .flavor = "tiny", .ep = 2},
-    {.name = "deepseek_v3_ep4_tp2_fsdp2",
-     .model = "deepseek_v3",
-     .flavor = "tiny",
-     .tp = 2,
-     .ep = 4},
-    {.name = "deepseek_v3_hsdp_ep2",
-     .model = "deepseek_v3",
-     .flavor = "tiny",
-     .replicate = 2,
-     .ep = 2},
-    {.name = "deepseek_v3_cp2_ep4", .model = "deepseek_v3", .flavor = "tiny", .cp = 2, .ep = 4},
-    {.name = "qwen3_moe_ep4", .model = "qwen3", .flavor = "tiny_moe", .ep = 4},
-};
-INSTANTIATE_TEST_SUITE_P(Layouts, ChunkedRanksTest, ::testing::ValuesIn(kChunkedLayouts),
+std::vector<Layout> LayoutsOfExperts() {
+  std::vector<Layout> layouts(std::begin(kLayouts), std::end(kLayouts));
+  layouts.insert(layouts.end(), std::begin(kFurtherLayouts), std::end(kFurtherLayouts));
+  std::erase_if(layouts, [](const Layout& layout) { return layout.ep == 1; });
+  return layouts;
+}
+INSTANTIATE_TEST_SUITE_P(Layouts, ChunkedRanksTest, ::testing::ValuesIn(LayoutsOfExperts()),
                          ::testing::PrintToStringParamName());
 
 TEST_P(RanksTest, ThreadsProcessesAndAnotherRunAgree) {

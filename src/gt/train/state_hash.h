@@ -9,6 +9,7 @@
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 #include "gt/models/model.h"
+#include "gt/train/metrics.h"
 
 namespace gt {
 
@@ -18,9 +19,6 @@ uint64_t StateHash(LanguageModel& model, World& world, const Mesh& mesh);
 // Before the update of a step. `gradients` are in the order of model.parameters(); undefined ones
 // count as none. Buffers are those of every rank, so their hash depends on the layout: it shows
 // when a token on any rank goes to another expert.
-struct StepHashes {
-  uint64_t gradients = 0, parameters = 0, buffers = 0;
-};
 StepHashes HashStep(LanguageModel& model, const std::vector<at::Tensor>& gradients, World& world,
                     const Mesh& mesh);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -15,6 +16,19 @@ inline bool SameBits(const at::Tensor& a, const at::Tensor& b) {
   if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
   at::Tensor x = a.contiguous(), y = b.contiguous();
   return std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
+
+// Sequences of random tokens, each one document.
+inline Batch RandomBatch(const Config& config, int64_t vocab) {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
+  int64_t rows = config.training.local_batch_size, length = config.training.seq_len;
+  at::Tensor numbers = at::randint(vocab, {rows, length + 1}, generator, at::kLong);
+  Batch batch;
+  batch.tokens = numbers.narrow(1, 0, length).contiguous();
+  batch.labels = numbers.narrow(1, 1, length).contiguous();
+  batch.positions = at::arange(length, at::kLong).expand({rows, length}).contiguous();
+  batch.valid_tokens = rows * length;
+  return batch;
 }
 
 // Every parameter must have a gradient.

@@ -295,8 +295,7 @@ class Run {
     StepResult result = RunMicroBatches(metrics.step);
     Clipping clipping = SumUp(result, signal, &metrics);
     if (config_.metrics.hashes) {
-      StepHashes hashes = HashStep(*model_, result.gradients, world_, mesh_);
-      metrics.hashes = {hashes.gradients, hashes.parameters, hashes.buffers};
+      metrics.hashes = HashStep(*model_, result.gradients, world_, mesh_);
     }
     metrics.learning_rate =
         config_.optimizer.lr *
