@@ -41,6 +41,7 @@ class Job {
  public:
   Job(const gt::Config& config, gt::World& world, c10::Device device, int64_t steps)
       : config_(config),
+        world_(world),
         device_(device),
         steps_(steps),
         mesh_(config.parallelism, world.size(), world.rank()),
@@ -63,8 +64,8 @@ class Job {
   Measured Captured(gt::MemoryPolicy policy) {
     gt::Config config = config_;
     config.compile.memory_policy = policy;
-    gt::Captured captured =
-        gt::CaptureStep(*model_, config, device_, /*symbolic_batch=*/false, nullptr, mesh_);
+    gt::Captured captured = gt::CaptureStep(*model_, config, device_, /*symbolic_batch=*/false,
+                                            nullptr, mesh_, &world_);
     int64_t predicted = gt::MeasureMemory(*captured.graph, gt::StepMemory(config_, mesh_)).peak;
     return Run(std::string(gt::EnumName(policy)),
                gt::MakeCapturedStep(*model_, std::move(captured)), predicted);
@@ -104,6 +105,7 @@ class Job {
   }
 
   const gt::Config& config_;
+  gt::World& world_;
   c10::Device device_;
   int64_t steps_;
   gt::Mesh mesh_;

@@ -14,6 +14,7 @@ int RunTrain(Arguments args);
 int RunLaunch(Arguments args);
 int RunTrace(Arguments args);
 int RunMemory(Arguments args);
+int RunSimulate(Arguments args);
 int RunGenerate(Arguments args);
 int RunInfo(Arguments args);
 int RunDraw(Arguments args);

@@ -33,6 +33,9 @@ constexpr Command kCommands[] = {
     {"trace", "capture a model's train step as a graph, without its weights", gt::cli::RunTrace},
     {"memory", "print what a train step needs of the device's memory, without allocating it",
      gt::cli::RunMemory},
+    {"simulate",
+     "predict how long a train step takes on a cluster, and what of it is communication",
+     gt::cli::RunSimulate},
     {"opt", "run passes on a graph in text form",
      [](Arguments args) {
        return gt::RunOpt({args.begin(), args.end()});

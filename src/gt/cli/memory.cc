@@ -35,7 +35,8 @@ void Measure(const Config& config, World& world, const Wanted& wanted) {
   Mesh mesh(config.parallelism, world.size(), world.rank());
   ModelPtr model = BuildConfiguredModel(config, world, mesh);
   CaptureReport report;
-  Captured captured = CaptureStep(*model, config, device, /*symbolic_batch=*/false, &report, mesh);
+  Captured captured =
+      CaptureStep(*model, config, device, /*symbolic_batch=*/false, &report, mesh, &world);
   MemoryCurve curve = MeasureMemory(*captured.graph, StepMemory(config, mesh));
   std::string title = fmt::format("{}: {} parameters, {} x {} tokens", ModelTitle(config),
                                   FormatCount(static_cast<double>(nn::ParameterCount(*model))),

@@ -127,7 +127,7 @@ void Trace(const Config& config, World& world, bool symbolic_batch, const std::s
   CaptureReport report;
   Captured captured =
       CaptureStep(*model, config, device, symbolic_batch && config.training.local_batch_size > 1,
-                  &report, mesh);
+                  &report, mesh, &world);
   fmt::print("{}: {} parameters\n", ModelTitle(config),
              FormatCount(static_cast<double>(nn::ParameterCount(*model))));
   if (world.size() > 1) {

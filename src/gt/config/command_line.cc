@@ -159,7 +159,7 @@ std::size_t CommandLine::SortFlag(std::span<const std::string> args, std::size_t
     return !has_value && next_is_value && args[at + 1] != "--" ? 2 : 1;
   }
   if (option != nullptr && option->is_flag() && !has_value) {
-    const bool spelled_out = next_is_value && (args[at + 1] == "true" || args[at + 1] == "false");
+    const bool spelled_out = next_is_value && option->Names(args[at + 1]);
     given.flags.push_back({option, spelled_out ? args[at + 1] : "true"});
     return spelled_out ? 2 : 1;
   }

@@ -128,7 +128,8 @@ void CheckEpOverlap(const Config& config, bool rewrites, Problems& problems) {
   const Config::Compile& compile = config.compile;
   const Config::Compile::EpOverlap& overlap = compile.ep_overlap;
   const bool eager = overlap.strategy == ChunkStrategy::kEager;
-  if (overlap.enabled && !eager && !rewrites) {
+  const bool enabled = overlap.enabled != AutoSwitch::kFalse;
+  if (enabled && !eager && !rewrites) {
     problems.Add(ErrorCode::kConflictingOptions,
                  "compile.ep_overlap.strategy graph rewrites the captured graph, which {} leaves "
                  "out; use compile.ep_overlap.strategy eager",
@@ -139,12 +140,17 @@ void CheckEpOverlap(const Config& config, bool rewrites, Problems& problems) {
       config.parallelism.tensor_parallel_degree * config.parallelism.context_parallel_degree;
   const std::int64_t extent =
       batch ? config.training.local_batch_size : config.training.seq_len / ranks;
-  if (overlap.enabled && extent < overlap.num_chunks) {
+  if (enabled && extent < overlap.num_chunks) {
     problems.Add(ErrorCode::kConflictingOptions,
                  "compile.ep_overlap.num_chunks {} needs at least as many {}, but a rank has {} at "
                  "a time; lower it or raise {}",
                  overlap.num_chunks, batch ? "sequences" : "positions of a sequence", extent,
                  batch ? "training.local_batch_size" : "training.seq_len");
+  }
+  if (overlap.enabled == AutoSwitch::kAuto && eager) {
+    problems.Add(ErrorCode::kConflictingOptions,
+                 "compile.ep_overlap.enabled auto compares the captured step with and without "
+                 "chunks, which belongs to compile.ep_overlap.strategy graph");
   }
   if (overlap.disable_early_grad_accumulation && eager) {
     problems.Add(ErrorCode::kConflictingOptions,

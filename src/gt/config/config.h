@@ -18,7 +18,7 @@ namespace gt {
 enum class DeviceChoice { kAuto, kCpu, kCuda };
 enum class AttentionBackend { kSdpa, kFlex };
 enum class AttentionMask { kCausal, kBlockCausal };
-enum class ShuffleChoice { kAuto, kFalse, kTrue };
+enum class AutoSwitch { kAuto, kFalse, kTrue };
 enum class CheckpointAsync { kDisabled, kAsync };
 enum class ExportDtype { kFloat32, kBfloat16, kFloat16 };
 enum class TrainingDtype { kFloat32, kBfloat16 };
@@ -29,6 +29,8 @@ enum class MemoryPolicy { kNone, kDefault, kEager, kFull, kSacAndOffload };
 enum class ReshardAfterForward { kDefault, kAlways, kNever };
 enum class ChunkDim { kBatch, kSeq };
 enum class ChunkStrategy { kEager, kGraph };
+enum class OverlapSchedule { kNone, kStructural, kCost };
+enum class CostSource { kEstimated, kMeasured };
 enum class CommBackend { kAuto, kGloo, kNccl, kFake, kEmulated };
 
 template <>
@@ -39,8 +41,7 @@ template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<AttentionMask> = {"causal",
                                                                               "block_causal"};
 template <>
-inline constexpr std::array<std::string_view, 3> kEnumNames<ShuffleChoice> = {"auto", "false",
-                                                                              "true"};
+inline constexpr std::array<std::string_view, 3> kEnumNames<AutoSwitch> = {"auto", "false", "true"};
 template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<CheckpointAsync> = {"disabled",
                                                                                 "async"};
@@ -69,6 +70,11 @@ template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<ChunkDim> = {"batch", "seq"};
 template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<ChunkStrategy> = {"eager", "graph"};
+template <>
+inline constexpr std::array<std::string_view, 3> kEnumNames<OverlapSchedule> = {
+    "none", "structural", "cost"};
+template <>
+inline constexpr std::array<std::string_view, 2> kEnumNames<CostSource> = {"estimated", "measured"};
 template <>
 inline constexpr std::array<std::string_view, 5> kEnumNames<CommBackend> = {"auto", "gloo", "nccl",
                                                                             "fake", "emulated"};

@@ -305,7 +305,7 @@ TEST(Config, EveryShippedConfigIsValid) {
 
 TEST(EpOverlapConfig, IsOffByDefault) {
   const Config::Compile::EpOverlap overlap;
-  EXPECT_FALSE(overlap.enabled);
+  EXPECT_EQ(overlap.enabled, AutoSwitch::kFalse);
   EXPECT_EQ(overlap.chunk_dim, ChunkDim::kBatch);
   EXPECT_EQ(overlap.strategy, ChunkStrategy::kGraph);
   EXPECT_EQ(overlap.module_fqn, "layers.*");
@@ -324,7 +324,7 @@ TEST(EpOverlapConfig, IsSetByFilesAndFlags) {
       "true\nkeep_chunks_across_roots = false\n",
       "job.toml", &from_file);
   const Config::Compile::EpOverlap& overlap = from_file.compile.ep_overlap;
-  EXPECT_TRUE(overlap.enabled);
+  EXPECT_EQ(overlap.enabled, AutoSwitch::kTrue);
   EXPECT_EQ(overlap.chunk_dim, ChunkDim::kSeq);
   EXPECT_EQ(overlap.module_fqn, "layers.*.moe");
   EXPECT_EQ(overlap.num_chunks, 3);
@@ -353,7 +353,7 @@ TEST(EpOverlapConfig, IsSetByFilesAndFlags) {
 // The message of what Validate has against it; empty when nothing.
 std::string ProblemWith(const std::function<void(Config&)>& change, ErrorCode code) {
   Config config;
-  config.compile.ep_overlap.enabled = true;
+  config.compile.ep_overlap.enabled = AutoSwitch::kTrue;
   change(config);
   try {
     Validate(config);
@@ -384,7 +384,7 @@ TEST(EpOverlapConfig, TheGraphStrategyNeedsAGraphToRewrite) {
             "");
   EXPECT_EQ(problem([](Config& c) {
               c.compile.enable_passes = false;
-              c.compile.ep_overlap.enabled = false;
+              c.compile.ep_overlap.enabled = AutoSwitch::kFalse;
             }),
             "");
 }

@@ -139,6 +139,24 @@ Option::Option(std::string path, Binding binding, Limit limit, std::string help)
       help_(std::move(help)),
       default_text_(ShownText()) {}
 
+namespace {
+
+bool IsOneOf(const EnumBinding& e, std::string_view name) {
+  return std::find(e.names.begin(), e.names.end(), name) != e.names.end();
+}
+
+}  // namespace
+
+bool Option::is_flag() const {
+  if (const auto* choice = std::get_if<EnumBinding>(&binding_)) return IsOneOf(*choice, "true");
+  return std::holds_alternative<bool*>(binding_);
+}
+
+bool Option::Names(std::string_view text) const {
+  if (const auto* choice = std::get_if<EnumBinding>(&binding_)) return IsOneOf(*choice, text);
+  return std::holds_alternative<bool*>(binding_) && (text == "true" || text == "false");
+}
+
 std::string Option::LimitText() const { return TextOf(limit_); }
 
 std::string Option::Expected() const {
@@ -190,14 +208,6 @@ std::string Option::TomlText() const {
                     },
                     binding_);
 }
-
-namespace {
-
-bool IsOneOf(const EnumBinding& e, std::string_view name) {
-  return std::find(e.names.begin(), e.names.end(), name) != e.names.end();
-}
-
-}  // namespace
 
 void Option::SetFromText(std::string_view text, const std::string& where, bool append,
                          Problems& problems) {

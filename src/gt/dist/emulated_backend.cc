@@ -345,9 +345,8 @@ class EmulatedBackend : public c10d::Backend {
 }  // namespace
 
 std::shared_ptr<void> MakeEmulation(const std::string& cluster, double scale) {
-  std::filesystem::path path = cluster;
-  if (path.extension() != ".toml") path = ResourcePath("configs/clusters/" + cluster + ".toml");
-  return std::make_shared<Emulation>(Emulation{LinkModel(ReadCluster(path)), scale});
+  return std::make_shared<Emulation>(
+      Emulation{LinkModel(ReadCluster(ClusterPath(cluster))), scale});
 }
 
 BackendPtr MakeEmulatedBackend(const std::shared_ptr<void>& emulation, const Group& group) {

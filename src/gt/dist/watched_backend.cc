@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "gt/dist/collective_log.h"
 #include "gt/trace/scope.h"
 
 namespace gt {
@@ -77,7 +78,9 @@ WatchedBackend::WorkPtr WatchedBackend::Watched(const char* kind, at::TensorList
   }
   int64_t number = record_.Begin(Name(kind), group_, CurrentScope().module, bytes);
   try {
-    return c10::make_intrusive<WatchedWork>(start(), number, on_device, record_, watch_);
+    WorkPtr work = start();
+    if (CollectiveLog* log = CollectiveLog::Active()) log->Add(group_, work);
+    return c10::make_intrusive<WatchedWork>(std::move(work), number, on_device, record_, watch_);
   } catch (const c10::Error& error) {
     std::optional<CollectiveRecord> failed = record_.Find(number);
     if (watch_ == nullptr || !failed) throw;

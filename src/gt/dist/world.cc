@@ -368,7 +368,8 @@ c10::intrusive_ptr<c10d::Backend> World::MakeBackend(const Group& group, bool on
   }
   if (backend_ == CommBackend::kEmulated) {
     if (!emulation_) {
-      emulation_ = MakeEmulation(config_.comm.cluster, config_.comm.emulated_time_scale);
+      const double scale = config_.debug.free_collectives ? 0 : config_.comm.emulated_time_scale;
+      emulation_ = MakeEmulation(config_.comm.cluster, scale);
     }
     return MakeEmulatedBackend(emulation_, group);
   }
@@ -423,6 +424,11 @@ const Group* World::Along(const Mesh& mesh, MeshAxis axis) {
   group.description = fmt::format("axis {} of the mesh", name);
   group.ranks = mesh.Ranks(axis);
   group.index = mesh.coordinate(axis);
+  if (config_.comm.share_groups) {
+    for (const Group& made : groups_) {
+      if (&made != control_ && made.ranks == group.ranks) return &made;
+    }
+  }
   return &MakeGroup(std::move(group));
 }
 

@@ -3,6 +3,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "gt/base/error.h"
+#include "gt/exec/device.h"
 
 namespace gt {
 namespace {
@@ -17,11 +18,12 @@ bool IsBackward(const at::RecordFunction& function) {
 
 OpProfiler* OpProfiler::Active() { return active_profiler; }
 
-OpProfiler::OpProfiler(c10::Device device)
-    : device_(device), origin_(std::chrono::steady_clock::now()) {
+OpProfiler::OpProfiler(c10::Device device) : device_(device) {
   GT_CHECK(active_profiler == nullptr, "two profilers at once");
   active_profiler = this;
+  Synchronize(device);  // the clocks of host and device begin together
   device_origin_ = Mark();
+  origin_ = std::chrono::steady_clock::now();
   ObserveEager();
 }
 
@@ -69,11 +71,12 @@ double OpProfiler::Now() const {
   return std::chrono::duration<double, std::micro>(elapsed).count();
 }
 
-void OpProfiler::Begin(std::string op, Name module, Phase phase) {
+void OpProfiler::Begin(std::string op, Name module, Phase phase, const Node* node) {
   Open& entry = spans_.emplace_back();
   entry.span.op = std::move(op);
   entry.span.module = module;
   entry.span.phase = phase;
+  entry.span.node = node;
   entry.span.depth = static_cast<int>(open_.size());
   open_.push_back(spans_.size() - 1);
   entry.start = Mark();

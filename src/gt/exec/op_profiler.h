@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "gt/base/name.h"
-#include "gt/ir/meta.h"
+#include "gt/ir/graph.h"
 #include "gt/trace/scope.h"
 
 namespace gt {
@@ -28,14 +28,15 @@ class OpProfiler {
   OpProfiler& operator=(const OpProfiler&) = delete;
   static OpProfiler* Active();
 
-  void Begin(std::string op, Name module, Phase phase);
+  void Begin(std::string op, Name module, Phase phase, const Node* node = nullptr);
   void End();  // of the operator begun last
 
   struct Span {
     std::string op;
     Name module;
     Phase phase = Phase::kForward;
-    int depth = 0;  // inside how many others
+    const Node* node = nullptr;  // of a graph; null: eager code
+    int depth = 0;               // inside how many others
     // Microseconds since the profiler began.
     double host_start = 0, host_duration = 0;
     std::optional<double> device_start = {}, device_duration = {};

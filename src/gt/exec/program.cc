@@ -8,6 +8,7 @@
 #include "gt/base/error.h"
 #include "gt/exec/convert.h"
 #include "gt/exec/op_profiler.h"
+#include "gt/exec/transfer.h"
 #include "gt/ir/text.h"
 #include "gt/trace/scope.h"
 
@@ -200,7 +201,8 @@ std::vector<at::Tensor> Program::Run(std::span<const at::Tensor> inputs) {
       }
       if (profiler != nullptr) {
         const Meta& meta = instruction.node->meta();
-        profiler->Begin(instruction.node->op().name.str(), meta.module, meta.phase);
+        profiler->Begin(instruction.node->op().name.str(), meta.module, meta.phase,
+                        instruction.node);
       }
       Execute(instruction);
       if (profiler != nullptr) profiler->End();
@@ -353,6 +355,7 @@ void Program::CheckResult(const Instruction& instruction, size_t index,
 
 void Program::ReadInts(Instruction& instruction) {
   const at::Tensor& source = registers_[static_cast<size_t>(instruction.tensors[0].source)];
+  AwaitTransfer(source);
   at::Tensor numbers = source.to(at::kCPU, at::kLong).contiguous();
   const int64_t* data = numbers.const_data_ptr<int64_t>();
   const ShapeEnv& shapes = graph_.shapes();

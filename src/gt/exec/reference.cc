@@ -7,6 +7,7 @@
 #include "gt/base/error.h"
 #include "gt/exec/binding.h"
 #include "gt/exec/convert.h"
+#include "gt/exec/transfer.h"
 #include "gt/ir/text.h"
 #include "gt/trace/scope.h"
 
@@ -75,6 +76,7 @@ class ReferenceRun {
   }
 
   void ReadInts(const Node& node) {
+    AwaitTransfer(tensors_.at(node.operand(0)));
     at::Tensor numbers = tensors_.at(node.operand(0)).to(at::kCPU, at::kLong).contiguous();
     for (size_t i = 0; i < node.bound_symbols().size(); ++i) {
       symbols_[node.bound_symbols()[i]] = numbers.const_data_ptr<int64_t>()[i];

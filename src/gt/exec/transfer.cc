@@ -203,6 +203,10 @@ at::Tensor WaitTransfer(const at::Tensor& moved, const at::Tensor& source) {
 
 }  // namespace
 
+void AwaitTransfer(const at::Tensor& moved) {
+  if (EventPtr done = Flights().Take(moved)) done->synchronize();
+}
+
 TransferMeter::TransferMeter(c10::Device device) : device_(device) {
   host_bytes_out = host_bytes_back = 0;
   if (!device.is_cuda()) return;

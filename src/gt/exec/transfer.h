@@ -4,11 +4,15 @@
 // Without a GPU the same nodes copy at once.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include <cstdint>
 
 namespace gt {
+
+// The host waits until the copy that writes this tensor is done, if one is under way.
+void AwaitTransfer(const at::Tensor& moved);
 
 struct TransferStats {
   int64_t bytes_out = 0;   // to the host

@@ -1,12 +1,18 @@
 #include "gt/passes/pipeline.h"
 
+#include "gt/passes/bucket_fsdp.h"
 #include "gt/passes/canonicalize.h"
 #include "gt/passes/common_subexpression_elimination.h"
 #include "gt/passes/concretize.h"
 #include "gt/passes/cpu_offload.h"
 #include "gt/passes/dead_code_elimination.h"
+#include "gt/passes/fsdp_dense_regions.h"
+#include "gt/passes/isolate_ep_process_group.h"
+#include "gt/passes/measure_peak.h"
+#include "gt/passes/reassign_fsdp_all_gathers.h"
 #include "gt/passes/rematerialize.h"
 #include "gt/passes/reshard_after_forward.h"
+#include "gt/passes/separate_count_exchanges.h"
 
 namespace gt {
 
@@ -29,11 +35,32 @@ PassList DefaultPipeline(const PipelineOptions& options) {
   }
   // Behind rematerialization: what is computed again then uses parameters that are gathered again.
   if (options.reshard_after_forward) passes.push_back(std::make_unique<ReshardParameters>());
+  std::optional<BucketFsdpOptions> bucketing;
+  if (options.bucket_prefetch) bucketing = {.prefetch = *options.bucket_prefetch};
+  auto whole_peak = std::make_shared<int64_t>(0);
   if (options.chunk) {
+    if (options.overlap && options.overlap->mode == OverlapSchedule::kCost) {
+      passes.push_back(std::make_unique<MeasurePeak>(whole_peak, bucketing));
+    }
     passes.push_back(std::make_unique<Chunk>(*options.chunk));
     passes.push_back(std::make_unique<DeadCodeElimination>());
-    passes.push_back(std::make_unique<Concretize>());
   }
+  if (options.isolate_ep_group) {
+    passes.push_back(std::make_unique<IsolateEpProcessGroup>(options.groups));
+  }
+  if (options.overlap && options.overlap->mode != OverlapSchedule::kNone) {
+    passes.push_back(std::make_unique<SeparateCountExchanges>(options.groups));
+  }
+  if (options.reassign_gathers) {
+    passes.push_back(std::make_unique<ReassignFsdpAllGathers>(options.groups));
+  }
+  if (bucketing) passes.push_back(std::make_unique<BucketFsdp>(*bucketing));
+  if (options.overlap) {
+    passes.push_back(
+        std::make_unique<EpOverlapSchedule>(*options.overlap, options.costs, whole_peak));
+  }
+  if (options.concretize) passes.push_back(std::make_unique<Concretize>());
+  if (options.dense_regions) passes.push_back(std::make_unique<FsdpDenseRegions>());
   return passes;
 }
 

@@ -5,8 +5,10 @@
 
 #include "gt/passes/chunk.h"
 #include "gt/passes/cpu_offload.h"
+#include "gt/passes/ep_overlap_schedule.h"
 #include "gt/passes/memory_policy.h"
 #include "gt/passes/pass.h"
+#include "gt/passes/process_groups.h"
 
 namespace gt {
 
@@ -16,13 +18,22 @@ struct PipelineOptions {
   CpuOffloadOptions offload = {};  // for policy sac_and_offload
   bool reshard_after_forward = true;
   std::optional<ChunkOptions> chunk = {};
+  // Of the job; null: names alone, for graphs that are only looked at. Must outlive the passes.
+  ProcessGroups* groups = nullptr;
+  bool isolate_ep_group = false;
+  bool reassign_gathers = false;
+  std::optional<int64_t> bucket_prefetch = {};  // blocks; nothing: collectives stay one by one
+  std::optional<EpOverlapOptions> overlap = {};
+  CostModelFor costs = {};
+  bool dense_regions = false;
+  bool concretize = false;  // the size that was left open to be cut
 };
 
 // [x] marks passes that run only when asked for; those not listed in the code do not exist yet:
 //   dead code, canonicalize, shared subexpressions, dead code, [memory-policy tags],
 //   [rematerialization], [CPU offload], reshard after forward, [chunk, dead code], [isolate EP process
-//   group], [FSDP all-gathers to their own group], bucket and reorder FSDP collectives, [EP
-//   overlap schedule, concretize], [FSDP into dense regions], [async TP], compile, CUDA graphs.
+//   group], [FSDP all-gathers to their own group], [bucket and reorder FSDP collectives], [EP
+//   overlap schedule], [concretize], [FSDP into dense regions], [async TP], compile, CUDA graphs.
 // Cleaning comes first, so that every later pass sees one form of everything and pays for no dead
 // node. Chunking comes before bucketing, while collectives are still one per parameter, and
 // scheduling after it, so that moving buckets cannot undo the schedule.

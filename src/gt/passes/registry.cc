@@ -5,15 +5,22 @@
 #include <array>
 
 #include "gt/base/error.h"
+#include "gt/passes/bucket_fsdp.h"
 #include "gt/passes/canonicalize.h"
 #include "gt/passes/chunk.h"
 #include "gt/passes/common_subexpression_elimination.h"
 #include "gt/passes/concretize.h"
 #include "gt/passes/cpu_offload.h"
 #include "gt/passes/dead_code_elimination.h"
+#include "gt/passes/ep_overlap_schedule.h"
+#include "gt/passes/fsdp_dense_regions.h"
+#include "gt/passes/isolate_ep_process_group.h"
+#include "gt/passes/measure_peak.h"
 #include "gt/passes/memory_policy.h"
+#include "gt/passes/reassign_fsdp_all_gathers.h"
 #include "gt/passes/rematerialize.h"
 #include "gt/passes/reshard_after_forward.h"
+#include "gt/passes/separate_count_exchanges.h"
 
 namespace gt {
 namespace {
@@ -31,8 +38,15 @@ constexpr std::array kPasses = {
     PassEntry{"rematerialize", Make<Rematerialize>},
     PassEntry{"cpu_offload", Make<CpuOffload>},
     PassEntry{"reshard_after_forward", Make<ReshardParameters>},
+    PassEntry{"measure_peak", Make<MeasurePeak>},
     PassEntry{"chunk", Make<Chunk>},
+    PassEntry{"isolate_ep_process_group", Make<IsolateEpProcessGroup>},
+    PassEntry{"separate_count_exchanges", Make<SeparateCountExchanges>},
+    PassEntry{"reassign_fsdp_all_gathers", Make<ReassignFsdpAllGathers>},
+    PassEntry{"bucket_fsdp", Make<BucketFsdp>},
+    PassEntry{"ep_overlap_schedule", Make<EpOverlapSchedule>},
     PassEntry{"concretize", Make<Concretize>},
+    PassEntry{"fsdp_dense_regions", Make<FsdpDenseRegions>},
 };
 
 std::unique_ptr<Pass> MakeByName(std::string_view name) {

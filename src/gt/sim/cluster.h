@@ -163,5 +163,7 @@ struct Cluster {
 // `file` is only used in errors: code BadCluster with file, line and key, or those of toml::Parse.
 Cluster ParseCluster(std::string_view text, std::string_view file);
 Cluster ReadCluster(const std::filesystem::path& path);
+// The file of a cluster: a path that ends in .toml, or a name in configs/clusters.
+std::filesystem::path ClusterPath(const std::string& name);
 
 }  // namespace gt

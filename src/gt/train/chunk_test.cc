@@ -38,7 +38,7 @@ Config JobOf(const char* model, const char* flavor, const Region& region, int64_
   config.training.seq_len = 23;
   config.training.mixed_precision_param = TrainingDtype::kBfloat16;
   Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
-  overlap.enabled = true;
+  overlap.enabled = AutoSwitch::kTrue;
   overlap.module_fqn = region.modules;
   overlap.chunk_dim = region.dim;
   overlap.num_chunks = chunks;
@@ -113,7 +113,8 @@ class Comparison {
     GeneratorScope generator;
     ModelPtr model = BuildConfiguredModel(config);
     const Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
-    if (overlap.enabled && overlap.strategy == ChunkStrategy::kEager) ChunkModules(*model, overlap);
+    if (overlap.enabled == AutoSwitch::kTrue && overlap.strategy == ChunkStrategy::kEager)
+      ChunkModules(*model, overlap);
     InitializeModel(*model, config, at::kCPU);
     Batch batch = DocumentBatch(config, model->vocab_size());
     std::unique_ptr<TrainStep> step =
@@ -197,7 +198,7 @@ TEST(ChunkedStep, LearnsWhatTheWholeOneDoes) {
     config.training.mixed_precision_param = TrainingDtype::kFloat32;
     Comparison comparison;
     Comparison::Outcome chunked = comparison.Run(config);
-    config.compile.ep_overlap.enabled = false;
+    config.compile.ep_overlap.enabled = AutoSwitch::kFalse;
     Comparison::Outcome whole = comparison.Run(config);
     EXPECT_NEAR(chunked.result.loss.item<double>(), whole.result.loss.item<double>(),
                 1e-5 * whole.result.loss.item<double>());
@@ -226,7 +227,7 @@ void WithGraph(const Config& config, const std::function<void(const Graph&)>& us
   World::Run(config, [&](World& world) {
     Mesh mesh(config.parallelism, world.size(), world.rank());
     ModelPtr model = BuildConfiguredModel(config, world, mesh);
-    use(*CaptureStep(*model, config, at::kCPU, false, nullptr, mesh).graph);
+    use(*CaptureStep(*model, config, at::kCPU, false, nullptr, mesh, &world).graph);
   });
 }
 
@@ -252,7 +253,7 @@ TEST(ChunkedGraph, RepeatsExchangesAndNothingThatPreparesParameters) {
   for (const Region& region : kRegions) {
     SCOPED_TRACE(region.name);
     Config whole = ManyRanks(region, 3, false);
-    whole.compile.ep_overlap.enabled = false;
+    whole.compile.ep_overlap.enabled = AutoSwitch::kFalse;
     std::map<std::string, int> expected = Collectives(whole), strict = expected;
     for (auto& [name, count] : expected) {
       bool of_tokens = name.find("all_to_all") != std::string::npos;

@@ -37,8 +37,9 @@ std::vector<Alternative> Alternatives(const Config& config) {
     std::string flags = fmt::format("--training.local_batch_size {} ", rows);
     // There cannot be more chunks than rows.
     Config::Compile::EpOverlap& overlap = smaller.compile.ep_overlap;
-    if (overlap.enabled && overlap.chunk_dim == ChunkDim::kBatch && overlap.num_chunks > rows) {
-      overlap.enabled = rows > 1;
+    if (overlap.enabled != AutoSwitch::kFalse && overlap.chunk_dim == ChunkDim::kBatch &&
+        overlap.num_chunks > rows) {
+      if (rows <= 1) overlap.enabled = AutoSwitch::kFalse;
       overlap.num_chunks = std::max<int64_t>(rows, 2);
       flags += rows > 1 ? fmt::format("--compile.ep_overlap.num_chunks {} ", rows)
                         : "--compile.ep_overlap.enabled=false ";
@@ -48,8 +49,10 @@ std::vector<Alternative> Alternatives(const Config& config) {
   return found;
 }
 
-int64_t PeakOf(const Config& config, World& world, const Mesh& mesh, c10::Device device) {
+int64_t PeakOf(Config config, World& world, const Mesh& mesh, c10::Device device) {
+  config.compile.costs = CostSource::kEstimated;  // there may be no memory to measure in
   ModelPtr model = BuildConfiguredModel(config, world, mesh);
+  // Only looked at, so without the world's groups: this rank may be the only one that asks.
   Captured captured = CaptureStep(*model, config, device, /*symbolic_batch=*/false, nullptr, mesh);
   return MeasureMemory(*captured.graph, StepMemory(config, mesh)).peak;
 }

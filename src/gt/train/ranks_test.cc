@@ -217,7 +217,7 @@ class ChunkedRanksTest : public RanksTest {
     config.training.local_batch_size = 5;
     config.training.mixed_precision_param = TrainingDtype::kBfloat16;
     config.metrics.hashes = true;
-    config.compile.ep_overlap.enabled = true;
+    config.compile.ep_overlap.enabled = AutoSwitch::kTrue;
     config.compile.ep_overlap.module_fqn = modules;
     config.compile.ep_overlap.chunk_dim = dim;
     config.compile.ep_overlap.num_chunks = 3;

@@ -96,7 +96,8 @@ ModelPtr BuildConfiguredModel(const Config& config, World& world, const Mesh& me
     Parallelize(*model, world, mesh, config, ToTorch(config.training.mixed_precision_param));
   }
   const Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
-  if (overlap.enabled && overlap.strategy == ChunkStrategy::kEager) ChunkModules(*model, overlap);
+  if (overlap.enabled == AutoSwitch::kTrue && overlap.strategy == ChunkStrategy::kEager)
+    ChunkModules(*model, overlap);
   return model;
 }
 
@@ -139,13 +140,13 @@ std::unique_ptr<Loader> MakeTrainingData(const Config& config, const LanguageMod
   LoaderOptions options = OptionsFor(config, model, codec, mesh);
   options.path = DataPath(config);
   switch (config.training.shuffle) {
-    case ShuffleChoice::kAuto:
+    case AutoSwitch::kAuto:
       options.shuffle = LoaderShuffle::kAuto;
       break;
-    case ShuffleChoice::kTrue:
+    case AutoSwitch::kTrue:
       options.shuffle = LoaderShuffle::kOn;
       break;
-    case ShuffleChoice::kFalse:
+    case AutoSwitch::kFalse:
       options.shuffle = LoaderShuffle::kOff;
       break;
   }

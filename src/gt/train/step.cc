@@ -8,6 +8,7 @@
 
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
+#include "gt/dist/world_groups.h"
 #include "gt/exec/convert.h"
 #include "gt/exec/device.h"
 #include "gt/exec/device_graph.h"
@@ -16,7 +17,9 @@
 #include "gt/passes/memory_policy.h"
 #include "gt/passes/pipeline.h"
 #include "gt/sim/memory_report.h"
+#include "gt/sim/timeline.h"
 #include "gt/trace/scope.h"
+#include "gt/train/step_costs.h"
 
 namespace gt {
 namespace {
@@ -191,9 +194,10 @@ class CapturedStep : public TrainStep {
   size_t parameter_count_ = 0;
 };
 
+// The passes look at chunks as possible: `auto` decides later whether it keeps them.
 bool ChunksGraph(const Config& config) {
   const Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
-  return overlap.enabled && overlap.strategy == ChunkStrategy::kGraph;
+  return overlap.enabled != AutoSwitch::kFalse && overlap.strategy == ChunkStrategy::kGraph;
 }
 
 // Opens the dimension that is to be cut. Under tensor parallelism a rank has one of `parts` parts of
@@ -214,24 +218,76 @@ PrepareInputs OpenChunkedDim(const Config::Compile::EpOverlap& overlap, int64_t 
   };
 }
 
-PipelineOptions PipelineFor(const Config& config) {
-  PipelineOptions options;
-  const Config::Compile& compile = config.compile;
-  options.memory = {compile.memory_policy, compile.full_recompute_save_ops};
-  options.offload = {compile.cpu_offload_budget_gb, compile.cpu_offload_defer_n_layers,
-                     compile.cpu_offload_prefetch_n_layers};
-  options.reshard_after_forward =
-      config.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
-  if (ChunksGraph(config)) {
-    const Config::Compile::EpOverlap& overlap = compile.ep_overlap;
-    options.chunk = {.modules = overlap.module_fqn,
-                     .dim = overlap.chunk_dim,
-                     .chunks = overlap.num_chunks,
-                     .strict = overlap.disable_early_grad_accumulation,
-                     .keep_across_roots = overlap.keep_chunks_across_roots};
-  }
-  return options;
+MemoryPolicyOptions MemoryPolicyOf(const Config::Compile& compile) {
+  return {compile.memory_policy, compile.full_recompute_save_ops};
 }
+
+// From a captured step to one that runs: passes, and what they need to know of the job.
+class StepCompiler {
+ public:
+  StepCompiler(const Config& config, World* world, c10::Device device)
+      : config_(config), costs_(config, world, device) {
+    if (world != nullptr) groups_.emplace(*world);
+  }
+
+  PipelineReport Compile(Graph& graph, bool chunked) {
+    PassManagerOptions options;
+    options.disabled = config_.compile.disable_passes;
+    options.reproducer_folder = config_.dump_folder;
+    // A job waits for this; who looks into passes wants to know of each.
+    options.check_changed = options.verify_each = config_.compile.debug_graph_passes;
+    if (config_.compile.debug_graph_passes) options.dump_folder = config_.dump_folder + "/passes";
+    return PassManager(DefaultPipeline(PipelineFor(chunked)), options).Run(graph);
+  }
+
+  // Nothing for a step without communication.
+  std::optional<Timeline> Predict(const Graph& graph) {
+    bool communicates = false;
+    for (const Node* node : graph.nodes()) {
+      communicates |= node->op().collective != Collective::kNone;
+    }
+    if (!communicates) return std::nullopt;
+    return Simulate(graph, *costs_.For(graph));
+  }
+
+ private:
+  PipelineOptions PipelineFor(bool chunked) {
+    PipelineOptions options;
+    const Config::Compile& compile = config_.compile;
+    const Config::Compile::EpOverlap& overlap = compile.ep_overlap;
+    options.memory = MemoryPolicyOf(compile);
+    options.offload = {compile.cpu_offload_budget_gb, compile.cpu_offload_defer_n_layers,
+                       compile.cpu_offload_prefetch_n_layers};
+    options.reshard_after_forward =
+        config_.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
+    if (groups_) options.groups = &*groups_;
+    options.reassign_gathers = compile.enable_fsdp_ag_rs_overlap;
+    if (compile.fsdp_bucketing) options.bucket_prefetch = compile.fsdp_prefetch;
+    options.dense_regions = compile.enable_fsdp_dense_region_overlap;
+    options.concretize = ChunksGraph(config_);
+    if (!chunked) return options;
+    if (overlap.strategy == ChunkStrategy::kGraph) {
+      options.chunk = {.modules = overlap.module_fqn,
+                       .dim = overlap.chunk_dim,
+                       .chunks = overlap.num_chunks,
+                       .strict = overlap.disable_early_grad_accumulation,
+                       .keep_across_roots = overlap.keep_chunks_across_roots};
+    }
+    options.isolate_ep_group = overlap.isolate_process_group;
+    options.overlap = {.mode = overlap.schedule,
+                       .memory_headroom = overlap.memory_headroom,
+                       .pair_first = overlap.module_fqn.ends_with(".moe")};
+    options.costs = [this](const Graph& graph) { return costs_.For(graph); };
+    return options;
+  }
+
+  const Config& config_;
+  StepCosts costs_;
+  std::optional<WorldGroups> groups_;
+};
+
+// A gain that is worth the smaller kernels, given how well steps can be predicted.
+constexpr double kWorthwhile = 0.99;
 
 }  // namespace
 
@@ -251,8 +307,8 @@ std::unique_ptr<TrainStep> MakeEagerStep(LanguageModel& model, const LossConfig&
 }
 
 Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device device,
-                     bool symbolic_batch, CaptureReport* report, const Mesh& mesh) {
-  ReadSaveSelectors(PipelineFor(config).memory);  // a mistyped one is no failure of a pass
+                     bool symbolic_batch, CaptureReport* report, const Mesh& mesh, World* world) {
+  ReadSaveSelectors(MemoryPolicyOf(config.compile));  // a mistyped one is no failure of a pass
   std::vector<int64_t> sizes = {config.training.local_batch_size,
                                 config.training.seq_len / mesh.size(MeshAxis::kCp)};
   std::vector<StepInput> inputs = {
@@ -286,15 +342,25 @@ Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device dev
   made.capture_seconds = SecondsSince(start);
   made.captured_nodes = captured.graph->node_count();
   if (config.compile.enable_passes) {
-    PassManagerOptions manager_options;
-    manager_options.disabled = config.compile.disable_passes;
-    manager_options.reproducer_folder = config.dump_folder;
-    // A job waits for this; who looks into passes wants to know of each.
-    manager_options.check_changed = manager_options.verify_each = config.compile.debug_graph_passes;
-    if (config.compile.debug_graph_passes)
-      manager_options.dump_folder = config.dump_folder + "/passes";
-    made.passes =
-        PassManager(DefaultPipeline(PipelineFor(config)), manager_options).Run(*captured.graph);
+    StepCompiler compiler(config, world, device);
+    const AutoSwitch overlap = config.compile.ep_overlap.enabled;
+    std::unique_ptr<Graph> whole;
+    if (overlap == AutoSwitch::kAuto) whole = captured.graph->Clone();
+    made.chunked = overlap != AutoSwitch::kFalse;
+    made.passes = compiler.Compile(*captured.graph, made.chunked);
+    made.predicted = compiler.Predict(*captured.graph);
+    if (whole != nullptr) {
+      PipelineReport passes = compiler.Compile(*whole, /*chunked=*/false);
+      std::optional<Timeline> predicted = compiler.Predict(*whole);
+      made.chunked =
+          made.predicted && predicted && made.predicted->step < kWorthwhile * predicted->step;
+      if (!made.chunked) {
+        std::swap(made.predicted, predicted);
+        captured.graph = std::move(whole);
+        made.passes = std::move(passes);
+      }
+      if (predicted) made.alternative = predicted->step;
+    }
   }
   made.nodes = captured.graph->node_count();
   if (report != nullptr) *report = std::move(made);

@@ -6,15 +6,18 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "gt/config/config.h"
 #include "gt/dist/mesh.h"
+#include "gt/dist/world.h"
 #include "gt/exec/program.h"
 #include "gt/models/model.h"
 #include "gt/passes/manager.h"
 #include "gt/sim/memory_curve.h"
+#include "gt/sim/timeline.h"
 #include "gt/trace/capture.h"
 #include "gt/train/batch.h"
 #include "gt/train/loss.h"
@@ -46,12 +49,20 @@ struct CaptureReport {
   PipelineReport passes;
   int64_t captured_nodes = 0;
   int64_t nodes = 0;
+  // Of a step that communicates, with the costs that --compile.costs stands for. Looks into the graph
+  // that was captured.
+  std::optional<Timeline> predicted;
+  // With ep_overlap.enabled auto: how long the step would take the other way, in microseconds.
+  std::optional<double> alternative;
+  bool chunked = false;
 };
 
 // Captures the step (with the batch dimension symbolic when `symbolic_batch`) and applies the
-// configured passes. Dumps and reproducers go to `dump_folder`.
+// configured passes. Dumps and reproducers go to `dump_folder`. `world` is the job's, whose groups a
+// step that is to run must find; null for a graph that is only looked at.
 Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device device,
-                     bool symbolic_batch, CaptureReport* report, const Mesh& mesh = Mesh());
+                     bool symbolic_batch, CaptureReport* report, const Mesh& mesh = Mesh(),
+                     World* world = nullptr);
 
 struct ExecutionOptions {
   ExecutorKind executor = ExecutorKind::kFast;

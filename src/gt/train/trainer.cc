@@ -26,6 +26,7 @@
 #include "gt/report/tensorboard.h"
 #include "gt/sim/memory_curve.h"
 #include "gt/sim/memory_report.h"
+#include "gt/sim/overlap_report.h"
 #include "gt/storage/file_writer.h"
 #include "gt/train/checkpoint.h"
 #include "gt/train/fault.h"
@@ -237,7 +238,8 @@ class Run {
     bool eager = config_.compile.mode == CompileMode::kEager;
     if (eager && world_.size() == 1) return;
     CaptureReport report;
-    captured_ = CaptureStep(*model_, config_, device_, /*symbolic_batch=*/false, &report, mesh_);
+    captured_ =
+        CaptureStep(*model_, config_, device_, /*symbolic_batch=*/false, &report, mesh_, &world_);
     AgreeOnCollectives(world_, *captured_->graph);
     if (eager) {  // captured for the sake of that comparison
       captured_.reset();
@@ -250,7 +252,27 @@ class Run {
         FormatCount(static_cast<double>(report.captured_nodes)), report.capture_seconds * 1e3,
         FormatCount(static_cast<double>(report.nodes)), report.passes.seconds * 1e3);
     Say("memory at the peak: {}{}", MemoryLine(curve), OnHost(curve));
+    predicted_ = std::move(report.predicted);
+    if (predicted_) SayOverlap(report);
     if (config_.training.check_memory) RequireFit(curve);
+  }
+
+  void SayOverlap(const CaptureReport& report) const {
+    const OverlapSummary summary = SummarizeOverlap(*predicted_);
+    Say("predicted step: {:.1f} ms, of which {:.1f} ms compute and {:.1f} ms communication, {:.0f} "
+        "% "
+        "of it hidden",
+        summary.step / 1e3, summary.compute / 1e3, summary.communication / 1e3,
+        100 * summary.hidden_share());
+    if (!report.alternative) return;
+    const double other = *report.alternative / 1e3;
+    if (report.chunked) {
+      Say("chunks: yes, since without them the step is predicted to take {:.1f} ms", other);
+    } else {
+      Say("chunks: no, since with them the step is predicted to take {:.1f} ms "
+          "(--compile.ep_overlap.enabled=true cuts all the same)",
+          other);
+    }
   }
 
   std::string OnHost(const MemoryCurve& curve) const {
@@ -388,13 +410,29 @@ class Run {
       total.loss = total.loss + part.loss;
       AddGradients(total.gradients, owned);
     }
-    if (profile) {
-      std::string path = fmt::format("{}/profile/step_{}.json", config_.dump_folder, step);
-      profile->Write(path);
-      bar_->Clear();
-      Say("profile of step {} in {}", step, path);
-    }
+    if (profile) ReportProfile(*profile, step);
     return total;
+  }
+
+  // Every rank was observed; the first one tells.
+  void ReportProfile(StepProfile& profile, int64_t step) {
+    std::string folder = config_.dump_folder + "/profile";
+    std::string path = world_.first()
+                           ? fmt::format("{}/step_{}.json", folder, step)
+                           : fmt::format("{}/step_{}_rank_{}.json", folder, step, world_.rank());
+    std::optional<StepProfile::Shown> shown = profile.Finish(path);
+    if (!world_.first()) return;
+    bar_->Clear();
+    Say("profile of step {} in {}", step, path);
+    if (!shown) return;
+    shown->costs.device = device_.is_cuda() ? "cuda" : "cpu";
+    FileWriter costs(folder + "/costs.json");
+    costs.Write(shown->costs.ToJson());
+    costs.Finish();
+    Say("times of its operators in {}/costs.json, for --compile.costs_file", folder);
+    if (!predicted_) return;
+    Say("{}{}", OverlapTable(*shown->graph, shown->timeline, MemoryOf(device_).peak),
+        CompareTable(*shown->graph, *predicted_, shown->timeline));
   }
 
   // Every batch of every rank draws numbers of its own, and the same ones when the run is continued.
@@ -577,9 +615,10 @@ class Run {
   Progress progress_;
   std::optional<Captured> captured_;  // until the step is made of it
   MemoryOptions memory_;
-  int64_t predicted_peak_ = 0;  // of the captured step; 0: not known
-  int stop_signal_ = 0;         // why the run ends early; the same on all ranks
-  int64_t first_step_ = 0;      // steps that were done before this process began
+  int64_t predicted_peak_ = 0;         // of the captured step; 0: not known
+  std::optional<Timeline> predicted_;  // of a captured step that communicates
+  int stop_signal_ = 0;                // why the run ends early; the same on all ranks
+  int64_t first_step_ = 0;             // steps that were done before this process began
   Clock::time_point start_, before_;
 };
 

@@ -1,0 +1,103 @@
+// gt simulate: how the train step of a configured model, or a stored graph, would run on a cluster:
+// what of its communication is hidden behind compute. Nothing runs and nothing is allocated.
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "gt/cli/commands.h"
+#include "gt/cli/graph_files.h"
+#include "gt/config/command_line.h"
+#include "gt/dist/mesh.h"
+#include "gt/dist/world.h"
+#include "gt/ir/verifier.h"
+#include "gt/report/chrome_trace.h"
+#include "gt/sim/memory_curve.h"
+#include "gt/sim/overlap_report.h"
+#include "gt/sim/timeline.h"
+#include "gt/train/memory_advice.h"
+#include "gt/train/setup.h"
+#include "gt/train/step.h"
+#include "gt/train/step_costs.h"
+
+namespace gt::cli {
+namespace {
+
+struct Wanted {
+  std::string graph;  // a stored graph to simulate; empty: the step of the configured model
+  std::string trace;  // file to write; empty: none
+};
+
+// A step for a GPU can be simulated on a machine without one.
+c10::Device DeviceOf(const Config& config) {
+  return config.device == DeviceChoice::kCuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
+}
+
+std::unique_ptr<Graph> CaptureConfigured(const Config& config, World& world, const Mesh& mesh) {
+  ModelPtr model = BuildConfiguredModel(config, world, mesh);
+  return std::move(
+      CaptureStep(*model, config, DeviceOf(config), /*symbolic_batch=*/false, nullptr, mesh, &world)
+          .graph);
+}
+
+std::unique_ptr<Graph> ReadStored(const std::string& path, World& world, const Mesh& mesh) {
+  std::unique_ptr<Graph> graph = ReadGraph(path);
+  Verify(*graph);
+  // No model asks for the groups along the mesh, which the graph may name.
+  for (size_t axis = 0; axis < kMeshAxes; ++axis) world.Along(mesh, static_cast<MeshAxis>(axis));
+  return graph;
+}
+
+std::string TitleOf(const Config& config, const World& world, const Mesh& mesh,
+                    const Wanted& wanted) {
+  std::string title = wanted.graph.empty()
+                          ? fmt::format("{}: {} x {} tokens", ModelTitle(config),
+                                        config.training.local_batch_size, config.training.seq_len)
+                          : wanted.graph;
+  if (world.size() > 1) {
+    title += fmt::format(", rank {} of {}: {}", world.rank(), world.size(), mesh.Describe());
+  }
+  return title;
+}
+
+void RunSimulation(const Config& config, World& world, const Wanted& wanted) {
+  Mesh mesh(config.parallelism, world.size(), world.rank());
+  std::unique_ptr<Graph> graph = wanted.graph.empty() ? CaptureConfigured(config, world, mesh)
+                                                      : ReadStored(wanted.graph, world, mesh);
+  StepCosts costs(config, &world, DeviceOf(config));
+  Timeline timeline = Simulate(*graph, *costs.For(*graph));
+  MemoryCurve memory = MeasureMemory(*graph, StepMemory(config, mesh));
+  fmt::print("{}\n{}\n{}", TitleOf(config, world, mesh, wanted), costs.Describe(),
+             OverlapTable(*graph, timeline, memory.peak));
+  if (wanted.trace.empty()) return;
+  ChromeTrace trace(wanted.trace);
+  WriteTimeline(trace, *graph, timeline, fmt::format("rank {}, predicted", world.rank()));
+  trace.Finish();
+  fmt::print("written to {}\n", wanted.trace);
+}
+
+}  // namespace
+
+int RunSimulate(Arguments args) {
+  Config config;
+  Wanted wanted;
+  CommandLine line(
+      "gt simulate",
+      "predicts how long the train step of a model takes on a cluster, and what of its "
+      "communication is hidden behind compute");
+  line.Flag("graph", &wanted.graph,
+            "simulate this graph, as .gtir, in place of the configured model's; - is stdin")
+      .Flag("trace", &wanted.trace,
+            "write a lane for each stream and process group to this file, for ui.perfetto.dev")
+      .WithConfig(&config);
+  if (!line.Parse(args)) {
+    fmt::print("{}", line.Help());
+    return 0;
+  }
+  // Nothing runs, so one process stands for all ranks.
+  config.comm.backend = CommBackend::kFake;
+  World::Run(config, [&](World& world) { RunSimulation(config, world, wanted); });
+  return 0;
+}
+
+}  // namespace gt::cli

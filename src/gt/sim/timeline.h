@@ -1,0 +1,64 @@
+// A train step as it runs on a device: one compute stream that takes kernels in graph order from a
+// host that is ahead of it, and a queue for each process group and each direction of copies.
+//
+//   - A kernel starts when the host has launched it and the kernel before it is done.
+//   - A collective starts when the compute stream has come to the place where it was launched and its
+//     queue is free; its wait holds up the compute stream until it is done. So with copies.
+//   - A read holds up the host until the number is there: the compute stream runs dry meanwhile
+//     unless it was given enough to do before.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gt/ir/graph.h"
+#include "gt/sim/cost_model.h"
+
+namespace gt {
+
+struct TimeInterval {
+  double start = 0, end = 0;  // microseconds
+
+  double length() const { return end - start; }
+  friend bool operator==(const TimeInterval&, const TimeInterval&) = default;
+};
+
+// Intervals sorted and joined where they touch. Empty ones are gone.
+std::vector<TimeInterval> Union(std::vector<TimeInterval> intervals);
+double Length(std::span<const TimeInterval> joined);
+// Of the time that is in both.
+double CommonLength(std::span<const TimeInterval> joined,
+                    std::span<const TimeInterval> other_joined);
+
+// One stay of a node in a lane.
+struct LaneSpan {
+  const Node* node = nullptr;
+  int32_t lane = 0;
+  TimeInterval time;
+  double launched = 0;  // of a collective or copy: when the compute stream came to it
+};
+
+struct Timeline {
+  static constexpr int32_t kComputeLane = 0;
+  // "compute", then group names, "host copies" and "host copies back" as they come
+  std::vector<std::string> lanes;
+  std::vector<LaneSpan> spans;  // in order of graph position; of every node that takes time
+  // Of the compute stream, idle because of a wait or a read. Parts of one idle time that two of them
+  // are to blame for (counts read while tokens are waited for) belong to the first.
+  std::vector<LaneSpan> stalls;
+  double step = 0;  // microseconds from the first launch to the end of the last
+};
+
+// The queue of a collective or a copy, which is also the name of its lane: the process group, "host
+// copies", or "host copies back". Empty for all other nodes.
+std::string_view QueueOf(const Node& node);
+// The collective or copy that a wait is for; null for other nodes.
+const Node* AwaitedBy(const Node& wait);
+
+// Linear in nodes and operands.
+Timeline Simulate(const Graph& graph, const CostModel& costs);
+
+}  // namespace gt

@@ -1,0 +1,112 @@
+#include "gt/train/step_costs.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "gt/base/logging.h"
+#include "gt/base/resources.h"
+#include "gt/exec/measure_costs.h"
+#include "gt/storage/file_writer.h"
+
+namespace gt {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string NameOf(c10::Device device) { return device.is_cuda() ? "cuda" : "cpu"; }
+
+CostTable ReadCosts(const std::string& path, c10::Device device) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return {};
+  CostTable table =
+      CostTable::FromJson(std::string(std::istreambuf_iterator<char>(file), {}), path);
+  if (!table.device.empty() && table.device != NameOf(device)) {
+    Fail(ErrorCode::kBadCosts, "{} holds times of {}, but the step runs on {}", path, table.device,
+         NameOf(device));
+  }
+  return table;
+}
+
+void WriteCosts(const CostTable& table, const std::string& path) {
+  if (fs::path parent = fs::path(path).parent_path(); !parent.empty()) {
+    fs::create_directories(parent);
+  }
+  FileWriter writer(path);
+  writer.Write(table.ToJson());
+  writer.Finish();
+}
+
+}  // namespace
+
+StepCosts::StepCosts(const Config& config, World* world, c10::Device device)
+    : config_(config),
+      world_(world),
+      device_(device),
+      file_(config.compile.costs_file.empty() ? config.dump_folder + "/costs.json"
+                                              : config.compile.costs_file) {
+  const bool wanted =
+      config.compile.costs == CostSource::kMeasured || !config.compile.costs_file.empty();
+  if (wanted) table_ = ReadCosts(file_, device);
+  table_.device = NameOf(device);
+}
+
+const LinkModel& StepCosts::links() {
+  if (!links_) links_.emplace(ReadCluster(ClusterPath(config_.comm.cluster)));
+  return *links_;
+}
+
+// A step that is only looked at is meant for the cluster's GPUs, wherever it was captured.
+DeviceSpeed StepCosts::Speed() {
+  const bool only_looked_at = config_.comm.backend == CommBackend::kFake;
+  return SpeedOf(device_.is_cuda() || only_looked_at ? links().cluster().generation : "cpu");
+}
+
+std::string StepCosts::Describe() {
+  const bool measured = table_.size() > 0;
+  return fmt::format("compute as {} {}, links of {}", measured ? "measured on" : "estimated for",
+                     measured ? table_.device : Speed().name, links().cluster().name);
+}
+
+std::unique_ptr<CostModel> StepCosts::For(const Graph& graph) {
+  if (config_.compile.costs == CostSource::kMeasured) Learn(graph);
+  CostModelOptions options;
+  options.device = Speed();
+  options.links = &links();
+  const bool emulated = IsPretended(config_.comm.backend);
+  options.link_scale = emulated ? config_.comm.emulated_time_scale : 1;
+  options.groups = SpansOf(graph);
+  options.table = table_.size() > 0 ? &table_ : nullptr;
+  return MakeCostModel(graph, std::move(options));
+}
+
+void StepCosts::Learn(const Graph& graph) {
+  const bool alone = world_ == nullptr || world_->size() == 1 || world_->pretended();
+  const std::string name = "costs/" + std::to_string(asked_++);
+  if (!alone && !world_->first()) {
+    table_ = CostTable::FromJson(world_->Read(name, /*writer=*/0), "the costs of rank 0");
+    return;
+  }
+  const int64_t measured = MeasureCosts(graph, device_, &table_);
+  if (measured > 0) {
+    WriteCosts(table_, file_);
+    log::Info("measured {} operators; their times are in {}", measured, file_);
+  }
+  if (!alone) world_->Publish(name, table_.ToJson());
+}
+
+std::map<std::string, GroupSpan, std::less<>> StepCosts::SpansOf(const Graph& graph) {
+  std::map<std::string, GroupSpan, std::less<>> spans;
+  if (world_ == nullptr) return spans;
+  for (const Node* node : graph.nodes()) {
+    if (node->op().group_arg < 0) continue;
+    const auto& name = std::get<std::string>(node->arg(node->op().group_arg));
+    if (spans.contains(name)) continue;
+    if (const Group* group = world_->Find(name)) {
+      spans.emplace(name, SpanOf(group->ranks, links().cluster().gpus_per_node));
+    }
+  }
+  return spans;
+}
+
+}  // namespace gt

@@ -1,0 +1,46 @@
+// What the operators and collectives of a job's step cost, for schedules and predictions: estimated, or
+// measured on the device and kept in a file (--compile.costs, --compile.costs_file).
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gt/config/config.h"
+#include "gt/dist/world.h"
+#include "gt/sim/cost_model.h"
+#include "gt/sim/link_model.h"
+
+namespace gt {
+
+class StepCosts {
+ public:
+  // `world` may be null: groups are then as large as the graph says, on neighboring ranks.
+  StepCosts(const Config& config, World* world, c10::Device device);
+
+  // For a graph of this job; measures what is not known yet, if that is wanted. Every rank must ask
+  // for the same graphs in the same order: the first one measures for all, so that all plan with the
+  // same numbers. The model must not outlive this object.
+  std::unique_ptr<CostModel> For(const Graph& graph);
+
+  // "compute as estimated for hopper, links of h100"
+  std::string Describe();
+
+ private:
+  const LinkModel& links();
+  DeviceSpeed Speed();
+  void Learn(const Graph& graph);
+  std::map<std::string, GroupSpan, std::less<>> SpansOf(const Graph& graph);
+
+  Config config_;
+  World* world_;
+  c10::Device device_;
+  std::optional<LinkModel> links_;  // read when they are needed: most steps of one rank never do
+  std::string file_;
+  CostTable table_;
+  int64_t asked_ = 0;
+};
+
+}  // namespace gt
