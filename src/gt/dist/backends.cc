@@ -1,8 +1,7 @@
 #include "gt/dist/backends.h"
 
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-
 #include "gt/base/error.h"
+#include "gt/dist/ordered_gloo.h"
 #include "gt/exec/cuda_library.h"
 
 namespace gt {
@@ -21,8 +20,8 @@ BackendPtr MakeGlooBackend(const StorePtr& store, const Group& group,
   options->threads = 1;  // one queue: collectives of a group run in the order they were issued
   options->group_name = group.name;
   options->group_desc = group.description;
-  return c10::make_intrusive<ProcessGroupGloo>(store, static_cast<int>(group.index),
-                                               static_cast<int>(group.size()), options);
+  return c10::make_intrusive<OrderedGloo>(store, static_cast<int>(group.index),
+                                          static_cast<int>(group.size()), options);
 }
 
 BackendPtr MakeNcclBackend(const StorePtr& store, const Group& group,

@@ -7,7 +7,7 @@
 // Why no cycle can arise. A gather needs one parameter and nothing else. A reduction is packed with
 // others only if nothing needs its result before all of the bucket's gradients are there
 // (Finder::AddReductions). Nodes that do not move keep their order among each other; those
-// that move are written down when their place comes or when somebody needs them, whichever is first.
+// that move are written down when their place comes or when somebody needs them.
 #include "gt/passes/bucket_fsdp.h"
 
 #include <algorithm>
@@ -487,7 +487,7 @@ class Finder {
   }
 
   // In graph order. A tail comes behind the last of the buckets that it is made of. A reduction of
-  // reduced values starts at the end of the bucket in front of it, and is finished one launch later.
+  // reduced values starts at the end of the bucket in front of it and is finished one launch later.
   void AssignTails() {
     for (Node* node : late_) {
       if (Of(*node).kind == Kind::kTail) {
@@ -531,7 +531,7 @@ class Finder {
   }
 
   // By what they hold; the head's by all its modules, whichever of them a bucket has. Where a block
-  // needs several (groups, dtypes, chunks), the later ones are numbered, in the order of their first
+  // needs several (groups, dtypes, chunks), the later ones are numbered in the order of their first
   // parameters: the same parameters then have the same name in both directions.
   void NameBuckets() {
     const Name head(HeadName());

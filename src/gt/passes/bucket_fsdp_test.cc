@@ -264,8 +264,8 @@ Result Bucket(const std::string& text, int64_t prefetch = 1) {
   return result;
 }
 
-// Lines of text with parameters and outputs. A step computes with single numbers, so that parameters
-// of any size fit each other.
+// Lines of text with parameters and outputs. A step computes with single numbers, so that
+// parameters of any size fit each other.
 struct Model {
   std::string inputs = "%x: input \"x\" f32[]";
   std::string lines;
@@ -501,6 +501,23 @@ TEST(BucketFsdp, ExpertsApartFromTheRest) {
       "g_w g_u g_h");
 }
 
+// Prefetching counts blocks, however many buckets they have.
+TEST(BucketFsdp, AllBucketsOfABlockStartTogether) {
+  Model model;
+  for (int i = 0; i < 3; ++i) {
+    for (const char* p : {"a", "x"}) {
+      const std::string name = fmt::format("{}{}", p, i);
+      const std::string module =
+          fmt::format("layers.{}.{}", i, p[0] == 'x' ? "moe.experts" : "attention");
+      model.Parameter(name, module + ".w", "f32[2]");
+      model.Gather(name, name, "f32[4]", Forward(module));
+    }
+  }
+  EXPECT_EQ(Bucket(model.Text()).Order(),
+            "a0_g x0_g a1_g x1_g a0_w a0_u a0_h x0_w x0_u x0_h a2_g x2_g a1_w a1_u a1_h x1_w x1_u "
+            "x1_h a2_w a2_u a2_h x2_w x2_u x2_h");
+}
+
 // Buckets that hold the same parameters have the same name, whatever comes first in the graph.
 TEST(BucketFsdp, NamesAreThoseOfParameters) {
   Model model;
@@ -662,8 +679,8 @@ TEST(BucketFsdp, ReductionsOfWholeGradients) {
   EXPECT_EQ(result.graph->outputs()[1]->value()->name(), "a_b_own");
 }
 
-// Somebody needs a reduced gradient before the others of its block are made: it stays alone, and its
-// wait stays in front of that user. One that is needed later is waited for there.
+// Somebody needs a reduced gradient before the others of its block are made: it stays alone, and
+// its wait stays in front of that user. One that is needed later is waited for there.
 TEST(BucketFsdp, UsersOfReducedGradientsAreServed) {
   Model model;
   for (const char* name : {"a", "b", "c", "d"}) {
@@ -694,7 +711,8 @@ TEST(BucketFsdp, UsersOfReducedGradientsAreServed) {
   EXPECT_EQ(result.BucketOf("b_r_bucket"), "layers.0.bucket2");
 }
 
-// The next gradients are computed from reduced ones of the same block: packing both would be a cycle.
+// The next gradients are computed from reduced ones of the same block: packing both would be a
+// cycle.
 TEST(BucketFsdp, NoCycles) {
   Model model;
   for (const char* name : {"a", "b", "c"}) {

@@ -331,6 +331,16 @@ TEST(FsdpDenseRegions, LaunchChainsOfGradientsEndWhereTheyAreComputed) {
   EXPECT_EQ(step.Order(), "c1 d1 i1 j1 n1 s1 c0 d0 v1");
 }
 
+// What computes with a prepared gradient as well keeps it where it is.
+TEST(FsdpDenseRegions, SharedNodesAreNoPartOfAChain) {
+  Step step;
+  step.Backward("layers.1",
+                "c1: x; i1 view: c1; j1 view: i1; *s1 scatter: j1; *v1 wait: s1; d1: c1 i1")
+      .Backward("layers.0", "c0: d1")
+      .Returns("v1");
+  EXPECT_EQ(step.Order(), "c1 i1 d1 j1 s1 c0 v1");
+}
+
 // What the step returns stays, although only the collective uses it.
 TEST(FsdpDenseRegions, OutputsAreNoPartOfAChain) {
   Step step;
@@ -467,6 +477,13 @@ TEST(FsdpDenseRegions, AGradientBehindTheRegionKeepsItsReductionThere) {
   EXPECT_TRUE(Contains(error, "%s1")) << error;
   EXPECT_TRUE(Contains(error, "%m1 (aten::mm, module 'layers.1') comes behind that region"))
       << error;
+}
+
+// Gathers of one direction have nothing to do with compute of the other.
+TEST(FsdpDenseRegions, WithoutADenseRegionNothingMoves) {
+  Step step;
+  step.Forward("layers.1", "*g1 gather: w1; *u1 wait: g1; a1: x u1").Backward("layers.0", "c0: a1");
+  EXPECT_FALSE(step.Run(/*strict=*/true).changed);
 }
 
 TEST(FsdpDenseRegions, StepsWithoutBucketsAreLeftAlone) {

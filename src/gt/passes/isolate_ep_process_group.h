@@ -6,8 +6,8 @@
 
 namespace gt {
 
-// Collectives of one group run one behind the other. A token exchange that stands behind a gather of
-// parameters in the same queue is late by the whole gather, and compute waits for tokens.
+// Collectives of one group run one behind the other. A token exchange that stands behind a gather
+// of parameters in the same queue is late by the whole gather, and compute waits for tokens.
 class IsolateEpProcessGroup : public Pass {
  public:
   // Without groups every name is a group of its own.
