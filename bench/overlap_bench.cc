@@ -224,7 +224,7 @@ int main(int count, char** arguments) {
         .Flag("chunks", &wanted.chunks, "numbers of chunks to try")
         .Flag("scales", &wanted.scales, "factors on the time of collectives")
         .WithConfig(&config);
-    if (!line.Parse(count, arguments)) {
+    if (!line.Parse(count - 1, arguments + 1)) {
       fmt::print("{}", line.Help());
       return 0;
     }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <limits>
 #include <unordered_map>
 
 #include "gt/base/error.h"
@@ -26,11 +27,9 @@ bool IsOneOf(const Operator& op, std::span<const Name> names) {
 // Take indices: any that lie within bounds will do.
 bool TakesIndices(const Operator& op) {
   static const std::array names = {
-      Name("aten::index_select"),     Name("aten::gather"),
-      Name("aten::scatter.src"),      Name("aten::scatter.value"),
-      Name("aten::scatter_add"),      Name("aten::index_add"),
-      Name("aten::embedding"),        Name("aten::embedding_dense_backward"),
-      Name("aten::index.Tensor"),     Name("aten::sort.stable"),
+      Name("aten::index_select"),     Name("aten::gather"),           Name("aten::scatter.src"),
+      Name("aten::scatter.value"),    Name("aten::scatter_add"),      Name("aten::index_add"),
+      Name("aten::embedding"),        Name("aten::index.Tensor"),     Name("aten::sort.stable"),
       Name("aten::nll_loss_forward"), Name("aten::nll_loss_backward")};
   return IsOneOf(op, names);
 }
@@ -90,15 +89,12 @@ std::unique_ptr<Graph> StepOf(const Node& node, SymbolValues hints) {
   return step;
 }
 
-// An extent that no dimension of the other operands falls below: indices below it are in bounds
-// whichever dimension they go along.
+// The shortest extent of what is indexed, the first operand: indices below it are in bounds whichever
+// dimension they go along.
 int64_t SmallestExtent(const Graph& step) {
-  int64_t smallest = int64_t{1} << 31;
-  for (const auto& input : step.inputs()) {
-    if (IsIntegral(input->value.type().dtype)) continue;
-    for (const Dim& dim : input->value.type().sizes) {
-      smallest = std::min(smallest, std::max<int64_t>(*dim.as_const(), 1));
-    }
+  int64_t smallest = std::numeric_limits<int32_t>::max();
+  for (const Dim& dim : step.inputs()[0]->value.type().sizes) {
+    smallest = std::min(smallest, std::max<int64_t>(*dim.as_const(), 1));
   }
   return smallest;
 }

@@ -115,25 +115,36 @@ c10::Stream ComputeStream(c10::Device device) {
 }
 
 // Copies that nobody has waited for yet, by the address they write to. Their number is small: the
-// tensors of a layer or two.
+// tensors of a layer or two. What is copied must not be freed meanwhile: its memory would be another
+// tensor's at once.
 class InFlight {
  public:
-  void Add(const at::Tensor& result, EventPtr done) {
+  void Add(const at::Tensor& result, const at::Tensor& source, EventPtr done) {
     std::lock_guard lock(mutex_);
-    flights_[result.const_data_ptr()] = std::move(done);
+    flights_[result.const_data_ptr()] = {std::move(done), source};
+  }
+  // Null: there is none.
+  EventPtr Find(const at::Tensor& result) {
+    std::lock_guard lock(mutex_);
+    auto found = flights_.find(result.const_data_ptr());
+    return found == flights_.end() ? nullptr : found->second.done;
   }
   EventPtr Take(const at::Tensor& result) {
     std::lock_guard lock(mutex_);
     auto found = flights_.find(result.const_data_ptr());
     if (found == flights_.end()) return nullptr;
-    EventPtr done = std::move(found->second);
+    EventPtr done = std::move(found->second.done);
     flights_.erase(found);
     return done;
   }
 
  private:
+  struct Flight {
+    EventPtr done;
+    at::Tensor source;
+  };
   std::mutex mutex_;
-  std::unordered_map<const void*, EventPtr> flights_;
+  std::unordered_map<const void*, Flight> flights_;
 };
 
 InFlight& Flights() {
@@ -176,7 +187,7 @@ at::Tensor Offload(const at::Tensor& self) {
     return host.copy_(self);
   }
   c10::Stream compute = ComputeStream(self.device());
-  Flights().Add(host, LanesOf(self.device()).out.Copy(host, self, compute, last_read));
+  Flights().Add(host, self, LanesOf(self.device()).out.Copy(host, self, compute, last_read));
   return host;
 }
 
@@ -190,7 +201,7 @@ at::Tensor Reload(const at::Tensor& self, c10::Device device) {
   c10::Stream compute = ComputeStream(result.device());
   EventPtr done = LanesOf(result.device()).back.Copy(result, self, compute, nullptr);
   if (HostBuffer* buffer = BufferOf(self)) buffer->last_read = done;
-  Flights().Add(result, std::move(done));
+  Flights().Add(result, self, std::move(done));
   return result;
 }
 
@@ -204,7 +215,8 @@ at::Tensor WaitTransfer(const at::Tensor& moved, const at::Tensor& source) {
 }  // namespace
 
 void AwaitTransfer(const at::Tensor& moved) {
-  if (EventPtr done = Flights().Take(moved)) done->synchronize();
+  if (EventPtr done = Flights().Find(moved)) done->synchronize();
+  Flights().Take(moved);
 }
 
 TransferMeter::TransferMeter(c10::Device device) : device_(device) {

@@ -23,28 +23,38 @@ class DataSymbols {
   template <typename Visit>
   void ForEachReader(const Node& node, Visit&& visit) const {
     if (!any_) return;
-    auto look = [&](const Dim& dim) {
+    ForEachMention(node, [&](const Dim& dim) {
       if (dim.is_const()) return;
       dim.ForEachSymbol([&](SymbolId symbol) {
         int32_t reader = readers_[static_cast<size_t>(symbol)];
         if (reader >= 0 && reader != node.number()) visit(reader);
       });
+    });
+  }
+
+ private:
+  // Every size, argument and offset, also in the functions that the node runs.
+  template <typename Look>
+  static void ForEachMention(const Node& node, const Look& look) {
+    auto look_at_all = [&](std::span<const Dim> dims) {
+      for (const Dim& dim : dims) look(dim);
     };
-    auto look_at_all = [&](const Shape& shape) {
-      for (const Dim& dim : shape) look(dim);
+    auto look_at_type = [&](const TensorType& type) {
+      look_at_all(type.sizes);
+      look_at_all(type.strides);
     };
     for (const Argument& argument : node.args()) {
       if (const auto* dim = std::get_if<Dim>(&argument)) look(*dim);
       if (const auto* shape = std::get_if<Shape>(&argument)) look_at_all(*shape);
     }
-    for (int32_t i = 0; i < node.result_count(); ++i) {
-      look_at_all(node.result(i)->type().sizes);
-      look_at_all(node.result(i)->type().strides);
-    }
-    look_at_all({node.view_offsets().begin(), node.view_offsets().end()});
+    for (int32_t i = 0; i < node.result_count(); ++i) look_at_type(node.result(i)->type());
+    look_at_all(node.view_offsets());
+    ForEachNestedGraph(node, [&](const Graph& nested) {
+      for (const auto& input : nested.inputs()) look_at_type(input->value.type());
+      for (const Node* inner : nested.nodes()) ForEachMention(*inner, look);
+    });
   }
 
- private:
   std::vector<int32_t> readers_;  // by symbol; -1: not read
   bool any_ = false;
 };

@@ -87,6 +87,23 @@ TEST(OverlapReportTest, RowsByKindGroupAndPhase) {
   EXPECT_DOUBLE_EQ(rows[2].stalled, 10);  // the wait before it took the first 30
 }
 
+// Measured collectives of one group may overlap, as a prediction never lets them. Their time together
+// counts once.
+TEST(OverlapReportTest, RowsAreUnions) {
+  Simulated s = Step();
+  Timeline measured = s.timeline;
+  for (LaneSpan& span : measured.spans) {
+    if (span.node->result()->name() == "e") span.time = {20, 50};
+  }
+  s.graph->FindValue("e")->producer()->meta().phase = Phase::kForward;
+  std::vector<OverlapRow> rows = OverlapRows(*s.graph, measured);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].count, 2);
+  EXPECT_EQ(rows[0].bytes, 32);
+  EXPECT_DOUBLE_EQ(rows[0].busy, 40);  // [10,30] and [20,50]
+  EXPECT_DOUBLE_EQ(rows[0].hidden, 12);
+}
+
 // Copies have rows, but are no communication.
 TEST(OverlapReportTest, CopiesAreNoCommunication) {
   Simulated s(R"(
