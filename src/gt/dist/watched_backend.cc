@@ -132,7 +132,8 @@ WatchedBackend::WorkPtr WatchedBackend::alltoall_base(at::Tensor& output, at::Te
                                                       std::vector<int64_t>& output_splits,
                                                       std::vector<int64_t>& input_splits,
                                                       const c10d::AllToAllOptions& options) {
-  return Watched("all_to_all", {input}, [&] {
+  // With uneven splits the larger side tells how much there is to do.
+  return Watched("all_to_all", {output.nbytes() > input.nbytes() ? output : input}, [&] {
     return inner_->alltoall_base(output, input, output_splits, input_splits, options);
   });
 }

@@ -100,6 +100,7 @@ TEST(WorldTest, CastsComeBeforeGathersAndSumsAreInFloat32) {
   config.parallelism.expert_parallel_degree = 8;
   config.parallelism.data_parallel_replicate_degree = 2;
   config.parallelism.fsdp_reshard_after_forward = ReshardAfterForward::kNever;
+  config.compile.fsdp_bucketing = false;
   World::Run(config, [&](World& world) {
     Mesh mesh(config.parallelism, world.size(), world.rank());
     ModelPtr model = BuildConfiguredModel(config, world, mesh);

@@ -147,7 +147,25 @@ class Stopwatch {
   c10::Device device_;
 };
 
-double TimeOf(const Node& node, SymbolValues hints, c10::Device device) {
+// A GPU that has been idle runs faster for a moment than one in the middle of a step, which is as hot
+// and draws as much power as it may.
+class Heater {
+ public:
+  explicit Heater(c10::Device device) {
+    if (device.is_cuda()) {
+      matrix_ = at::full({4096, 4096}, 0.01, at::TensorOptions(at::kBFloat16).device(device));
+    }
+  }
+  void Heat() const {
+    constexpr int kProducts = 60;  // about ten milliseconds
+    for (int i = 0; matrix_.defined() && i < kProducts; ++i) at::mm(matrix_, matrix_);
+  }
+
+ private:
+  at::Tensor matrix_;
+};
+
+double TimeOf(const Node& node, SymbolValues hints, c10::Device device, const Heater& heater) {
   std::unique_ptr<Graph> step = StepOf(node, hints);
   std::vector<at::Tensor> inputs;
   for (const auto& input : step->inputs()) {
@@ -159,11 +177,15 @@ double TimeOf(const Node& node, SymbolValues hints, c10::Device device) {
   run();  // libraries choose their kernels
   constexpr double kEnoughMicroseconds = 1500;
   constexpr int kMostRuns = 30;
+  heater.Heat();
   const double first = watch.Microseconds(1, run);
   const int runs =
       std::clamp(static_cast<int>(kEnoughMicroseconds / std::max(first, 1.0)), 1, kMostRuns);
   std::array<double, 3> times = {};
-  for (double& time : times) time = watch.Microseconds(runs, run);
+  for (double& time : times) {
+    heater.Heat();
+    time = watch.Microseconds(runs, run);
+  }
   std::sort(times.begin(), times.end());
   return times[1];
 }
@@ -182,10 +204,11 @@ int64_t MeasureCosts(const Graph& graph, c10::Device device, CostTable* table,
     if (wanted.emplace(key, node).second) keys.push_back(std::move(key));
   }
   at::NoGradGuard no_gradients;
+  const Heater heater(device);
   int64_t measured = 0;
   for (size_t i = 0; i < keys.size(); ++i) {
     try {
-      table->Set(keys[i], TimeOf(*wanted.at(keys[i]), hints, device));
+      table->Set(keys[i], TimeOf(*wanted.at(keys[i]), hints, device, heater));
       ++measured;
     } catch (const c10::OutOfMemoryError&) {
       continue;  // it is estimated instead

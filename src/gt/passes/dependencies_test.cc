@@ -95,6 +95,19 @@ TEST(Dependencies, NumbersInResultTypesAreRead) {
   EXPECT_EQ(NeedsOf(*graph), (std::vector<Numbers>{{}, {0}, {0, 1}, {0, 2}}));
 }
 
+// A column: its size is known, how far apart its elements are is not.
+TEST(Dependencies, NumbersInStridesAreRead) {
+  auto graph = Verified(R"(graph @g(%n: input "n" i64[1]) {
+  symbols { u0: data, hint 2, range [1, 8] }
+  gt::read_ints(%n) binds [u0]
+  %z = aten::zeros(size = [2, u0]) : f32[2, u0]
+  %c = aten::select.int(%z, dim = 1, index = 0) : f32[2]{u0}
+  %d = aten::neg(%c) : f32[2]
+  return
+})");
+  EXPECT_EQ(NeedsOf(*graph), (std::vector<Numbers>{{}, {0}, {0, 1}, {2}}));
+}
+
 TEST(Dependencies, NumbersInViewOffsetsAreRead) {
   auto graph = Step(R"(
   gt::read_ints(%n) binds [u0, u1]

@@ -1,9 +1,7 @@
 #include "gt/passes/live_memory.h"
 
 #include <algorithm>
-#include <unordered_map>
 
-#include "gt/passes/aliasing.h"
 #include "gt/sim/memory_curve.h"
 
 namespace gt {
@@ -14,82 +12,122 @@ bool IsLaunch(const Node& node) {
 }
 
 DeviceKind DeviceOf(const Graph& graph) {
+  auto on_gpu = [](const Value& value) { return value.type().device.kind == DeviceKind::kCuda; };
   for (const auto& input : graph.inputs()) {
-    if (input->value.type().device.kind == DeviceKind::kCuda) return DeviceKind::kCuda;
+    if (on_gpu(input->value)) return DeviceKind::kCuda;
+  }
+  for (const Node* node : graph.nodes()) {
+    for (int32_t i = 0; i < node->result_count(); ++i) {
+      if (on_gpu(*node->result(i))) return DeviceKind::kCuda;
+    }
   }
   return DeviceKind::kCpu;
 }
 
 }  // namespace
 
-LiveMemory::LiveMemory(const Graph& graph) {
-  constexpr int32_t kElsewhere = -1;  // an input, or another device
-  const DeviceKind device = DeviceOf(graph);
-  const SymbolValues hints = graph.shapes().Hints();
-  // By number of the node: storage of its first result, the others behind it. Views of operands are
-  // looked up, so results get a number each.
-  std::vector<int32_t> first_value;
-  std::vector<int32_t> storage_of;
-  auto storage = [&](const Value& value) {
-    if (value.is_input()) return kElsewhere;
-    auto first = first_value[static_cast<size_t>(value.producer()->number())];
-    return storage_of[static_cast<size_t>(first + value.index())];
+// Finds storages and who touches them.
+class LiveMemory::Walk {
+ public:
+  Walk(LiveMemory& memory, const Graph& graph)
+      : memory_(memory), device_(DeviceOf(graph)), hints_(graph.shapes().Hints()) {
+    for (const auto& input : graph.inputs()) {
+      if (input->value.type().device.kind != device_) continue;
+      memory_.input_bytes_ += StorageBytes(input->value.type(), hints_);
+    }
+    for (const Node* node : graph.nodes()) Visit(*node);
+    for (const auto& output : graph.outputs()) KeepToTheEnd(StorageOf(*output->value()));
+    for (const Flight& flight : flights_) {
+      if (flight.waited) continue;  // otherwise whoever takes the outputs waits
+      for (int32_t storage : flight.storages) KeepToTheEnd(storage);
+    }
+  }
+
+ private:
+  static constexpr int32_t kElsewhere = -1;  // an input, or another device
+
+  // A collective between its launch and its wait: what it reads and writes is held.
+  struct Flight {
+    std::vector<int32_t> storages;
+    bool waited = false;
   };
-  // What a collective reads and writes is held until its wait.
-  std::unordered_map<const Node*, std::vector<int32_t>> in_flight;
-  for (const Node* node : graph.nodes()) {
-    first_value.push_back(static_cast<int32_t>(storage_of.size()));
+
+  int32_t StorageOf(const Value& value) const {
+    if (value.is_input()) return kElsewhere;
+    auto first = first_value_[static_cast<size_t>(value.producer()->number())];
+    return storage_of_[static_cast<size_t>(first + value.index())];
+  }
+
+  void Visit(const Node& node) {
+    first_value_.push_back(static_cast<int32_t>(storage_of_.size()));
+    memory_.own_.push_back(device_ == DeviceKind::kCpu ? ScratchBytes(node, hints_) : 0);
     std::vector<int32_t> touched;
-    for (int32_t i = 0; i < node->operand_count(); ++i) {
-      touched.push_back(storage(*node->operand(i)));
+    for (int32_t i = 0; i < node.operand_count(); ++i) {
+      touched.push_back(StorageOf(*node.operand(i)));
     }
-    for (int32_t i = 0; i < node->result_count(); ++i) {
-      const Value& result = *node->result(i);
-      if (const Value* viewed = ViewedValue(result)) {
-        storage_of.push_back(storage(*viewed));
-      } else if (result.type().device.kind != device) {
-        storage_of.push_back(kElsewhere);
-      } else {
-        storage_of.push_back(static_cast<int32_t>(bytes_.size()));
-        allocated_.entries.push_back(storage_of.back());
-        bytes_.push_back(StorageBytes(result.type(), hints));
-        touches_.push_back(0);
-      }
-      touched.push_back(storage_of.back());
+    for (int32_t i = 0; i < node.result_count(); ++i) {
+      storage_of_.push_back(FindOrAllocate(*node.result(i)));
+      touched.push_back(storage_of_.back());
     }
-    int64_t own = 0;
-    for (auto i = static_cast<size_t>(allocated_.begin.back()); i < allocated_.entries.size();
-         ++i) {
-      own += bytes_[static_cast<size_t>(allocated_.entries[i])];
-    }
-    own_.push_back(own);
-    if (IsLaunch(*node)) in_flight[node] = touched;
-    if (node->op().collective == Collective::kWait) {
-      auto found = in_flight.find(node->operand(0)->producer());
-      if (found != in_flight.end()) {
-        touched.insert(touched.end(), found->second.begin(), found->second.end());
-      }
-    }
+    if (IsLaunch(node)) TakeOff(node, touched);
+    if (node.op().collective == Collective::kWait) Land(StorageOf(*node.operand(0)), touched);
     std::sort(touched.begin(), touched.end());
     touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
-    for (int32_t each : touched) {
-      if (each == kElsewhere) continue;
-      touched_.entries.push_back(each);
-      ++touches_[static_cast<size_t>(each)];
+    for (int32_t storage : touched) {
+      if (storage == kElsewhere) continue;
+      memory_.touched_.entries.push_back(storage);
+      ++memory_.touches_[static_cast<size_t>(storage)];
     }
-    allocated_.EndRow();
-    touched_.EndRow();
+    memory_.allocated_.EndRow();
+    memory_.touched_.EndRow();
   }
-  for (const auto& input : graph.inputs()) {
-    if (input->value.type().device.kind == device) {
-      input_bytes_ += StorageBytes(input->value.type(), hints);
+
+  int32_t FindOrAllocate(const Value& result) {
+    if (const Value* viewed = LooksInto(result, hints_)) return StorageOf(*viewed);
+    const bool to_host = result.producer()->op().transfer == Transfer::kOffload;
+    if (to_host || result.type().device.kind != device_) return kElsewhere;
+    const auto storage = static_cast<int32_t>(memory_.bytes_.size());
+    memory_.allocated_.entries.push_back(storage);
+    memory_.bytes_.push_back(StorageBytes(result.type(), hints_));
+    memory_.own_.back() += memory_.bytes_.back();
+    memory_.touches_.push_back(0);
+    flight_of_.push_back(-1);
+    return storage;
+  }
+
+  void TakeOff(const Node& node, const std::vector<int32_t>& touched) {
+    for (int32_t i = 0; i < node.result_count(); ++i) {
+      const int32_t storage = StorageOf(*node.result(i));
+      if (storage == kElsewhere) continue;
+      flight_of_[static_cast<size_t>(storage)] = static_cast<int32_t>(flights_.size());
     }
+    flights_.push_back({touched});
   }
+
+  void Land(int32_t storage, std::vector<int32_t>& touched) {
+    if (storage == kElsewhere || flight_of_[static_cast<size_t>(storage)] < 0) return;
+    Flight& flight = flights_[static_cast<size_t>(flight_of_[static_cast<size_t>(storage)])];
+    flight.waited = true;
+    touched.insert(touched.end(), flight.storages.begin(), flight.storages.end());
+  }
+
   // One touch that never comes.
-  for (const auto& output : graph.outputs()) {
-    int32_t kept = storage(*output->value());
-    if (kept != kElsewhere) ++touches_[static_cast<size_t>(kept)];
+  void KeepToTheEnd(int32_t storage) {
+    if (storage != kElsewhere) ++memory_.touches_[static_cast<size_t>(storage)];
   }
+
+  LiveMemory& memory_;
+  DeviceKind device_;
+  SymbolValues hints_;
+  // By number of the node: where its first result is in storage_of_, the others behind it.
+  std::vector<int32_t> first_value_;
+  std::vector<int32_t> storage_of_;
+  std::vector<int32_t> flight_of_;  // by storage: the collective that writes it; -1: none
+  std::vector<Flight> flights_;
+};
+
+LiveMemory::LiveMemory(const Graph& graph) {
+  Walk(*this, graph);
   Restart();
 }
 
@@ -105,9 +143,9 @@ int64_t LiveMemory::Run(int32_t node) {
       visit(static_cast<size_t>(table.entries[static_cast<size_t>(i)]));
     }
   };
-  each(allocated_, [this](size_t storage) { alive_ += bytes_[storage]; });
-  const int64_t during = alive_;
+  const int64_t during = IfNext(node);
   peak_ = std::max(peak_, during);
+  each(allocated_, [this](size_t storage) { alive_ += bytes_[storage]; });
   each(touched_, [this](size_t storage) {
     if (--remaining_[storage] == 0) alive_ -= bytes_[storage];
   });

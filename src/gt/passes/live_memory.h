@@ -12,8 +12,8 @@ namespace gt {
 
 class LiveMemory {
  public:
-  // Nodes are known by number (Graph::NumberNodes). Bytes are those of the device that most of the
-  // step runs on; inputs are not counted, since they are there in every order.
+  // Nodes are known by number (Graph::NumberNodes). Bytes are those of the GPU, if the step uses one,
+  // else of the CPU; inputs are not counted, since they are there in every order.
   explicit LiveMemory(const Graph& graph);
 
   void Restart();
@@ -29,12 +29,13 @@ class LiveMemory {
     std::vector<int32_t> begin = {0}, entries;
     void EndRow() { begin.push_back(static_cast<int32_t>(entries.size())); }
   };
+  class Walk;
 
   std::vector<int64_t> bytes_;      // by storage
   std::vector<int32_t> touches_;    // by storage: nodes that must have run before it is freed
   Table allocated_, touched_;       // by node: storages
   std::vector<int32_t> remaining_;  // of touches, in the order at hand
-  std::vector<int64_t> own_;        // by node: bytes it allocates
+  std::vector<int64_t> own_;        // by node: bytes it allocates, for its kernel too
   int64_t alive_ = 0, peak_ = 0;
   int64_t input_bytes_ = 0;
 };

@@ -7,6 +7,8 @@
 #include <unordered_map>
 
 #include "gt/base/error.h"
+#include "gt/passes/aliasing.h"
+#include "gt/sim/timeline.h"
 
 namespace gt {
 namespace {
@@ -27,6 +29,14 @@ bool IsLaunch(const Operator& op) {
 bool IsExchange(const Node& node) {
   return node.op().collective == Collective::kAllToAll && node.meta().chunk != nullptr &&
          node.meta().chunk->role == ChunkRole::kBody;
+}
+
+// The copy to the host that a read waits for; null: it looks at the device's memory.
+const Node* CopyReadBy(const Node& read) {
+  const Value* value = read.operand(0);
+  while (const Value* viewed = ViewedValue(*value)) value = viewed;
+  const Node* made = value->producer();
+  return made != nullptr && made->op().transfer == Transfer::kOffload ? made : nullptr;
 }
 
 // Queues of process groups, and one for each direction of copies.
@@ -75,11 +85,7 @@ void OverlapOrder::Classify(const Node& node, const CostModel& costs) {
     facts.kind = Kind::kLaunch;
     return;
   }
-  bool waits = node.op().collective == Collective::kWait || node.op().transfer == Transfer::kWait ||
-               node.op().reads_data;
-  if (!waits) return;
-  const Node* launch = node.operand_count() > 0 ? node.operand(0)->producer() : nullptr;
-  if (launch != nullptr && Of(*launch).kind == Kind::kLaunch) {
+  if (const Node* launch = node.op().reads_data ? CopyReadBy(node) : AwaitedBy(node)) {
     facts.kind = Kind::kWait;
     facts.launch = launch->number();
   } else if (node.op().reads_data) {
@@ -140,10 +146,20 @@ void OverlapOrder::PinGathers(const Graph& graph) {
 // and gradients that each has of its own, which may be shorter on the last ranks, or padded: such
 // nodes, short ones all, are taken to cost nothing.
 void OverlapOrder::IgnoreOwnParts() {
-  std::vector<bool> own(facts_.size(), false);
+  // Such a part of a gradient comes from the last reduce-scatter on its way, behind which at most
+  // replicas are summed. Behind those of activations (tensor parallelism) much is still exchanged.
+  std::vector<bool> quiet(facts_.size(), true), own(facts_.size(), false);
+  for (int32_t number = dependencies_.count() - 1; number >= 0; --number) {
+    const Collective collective = dependencies_.node(number)->op().collective;
+    bool behind = true;
+    for (int32_t user : dependencies_.UsersOf(number)) behind &= quiet[static_cast<size_t>(user)];
+    own[static_cast<size_t>(number)] = behind && collective == Collective::kReduceScatter;
+    const bool stays = Of(number).kind != Kind::kLaunch || collective == Collective::kAllReduce;
+    quiet[static_cast<size_t>(number)] = behind && stays;
+  }
   for (int32_t number = 0; number < dependencies_.count(); ++number) {
     Facts& facts = Of(number);
-    bool behind = dependencies_.node(number)->op().collective == Collective::kReduceScatter;
+    bool behind = own[static_cast<size_t>(number)];
     for (int32_t needed : dependencies_.NeededBy(number)) {
       behind |= own[static_cast<size_t>(needed)];
     }

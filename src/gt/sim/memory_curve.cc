@@ -58,18 +58,6 @@ bool ConvertsOperands(const Node& node) {
          std::find(kOperators.begin(), kOperators.end(), &node.op()) != kOperators.end();
 }
 
-int64_t ScratchBytes(const Node& node, SymbolValues hints) {
-  if (!ConvertsOperands(node)) return 0;
-  const DType dtype = node.result()->type().dtype;
-  int64_t bytes = 0;
-  for (int32_t i = 0; i < node.operand_count(); ++i) {
-    const TensorType& operand = node.operand(i)->type();
-    if (operand.dtype == dtype || operand.rank() == 0) continue;
-    bytes = CheckedAdd(bytes, CheckedMultiply(ElementsOf(operand, hints), ItemSize(dtype)));
-  }
-  return bytes;
-}
-
 // A storage and what its category depends on.
 struct Track {
   StorageLife life;
@@ -195,7 +183,7 @@ class StorageWalk {
     if (node.op().collective == Collective::kWait) Land(TrackOf(node.operand(0)));
     for (int32_t i = 0; i < node.result_count(); ++i) {
       const Value& result = *node.result(i);
-      if (LooksIntoOperand(result)) continue;
+      if (IsPartOfOperand(result)) continue;
       Track& track = Allocate(result, position_);
       track.of_parameters = of_parameters;
       track.gathered = gathered;
@@ -210,9 +198,9 @@ class StorageWalk {
   }
 
   // Gives a view its base's storage.
-  bool LooksIntoOperand(const Value& result) {
-    const Value* viewed = ViewedValue(result);
-    if (viewed == nullptr || !SharesMemory(result, *viewed, hints_)) return false;
+  bool IsPartOfOperand(const Value& result) {
+    const Value* viewed = LooksInto(result, hints_);
+    if (viewed == nullptr) return false;
     storage_of_.emplace(&result, StorageOf(viewed));
     return true;
   }
@@ -393,6 +381,23 @@ int64_t StorageBytes(const TensorType& type, SymbolValues hints) {
     elements = CheckedAdd(elements, CheckedMultiply(size - 1, SizeAt(type.strides[i], hints)));
   }
   return CheckedMultiply(elements, ItemSize(type.dtype));
+}
+
+const Value* LooksInto(const Value& value, SymbolValues hints) {
+  const Value* viewed = ViewedValue(value);
+  return viewed != nullptr && SharesMemory(value, *viewed, hints) ? viewed : nullptr;
+}
+
+int64_t ScratchBytes(const Node& node, SymbolValues hints) {
+  if (!ConvertsOperands(node)) return 0;
+  const DType dtype = node.result()->type().dtype;
+  int64_t bytes = 0;
+  for (int32_t i = 0; i < node.operand_count(); ++i) {
+    const TensorType& operand = node.operand(i)->type();
+    if (operand.dtype == dtype || operand.rank() == 0) continue;
+    bytes = CheckedAdd(bytes, CheckedMultiply(ElementsOf(operand, hints), ItemSize(dtype)));
+  }
+  return bytes;
 }
 
 MemoryCurve MeasureMemory(const Graph& graph, const MemoryOptions& options) {

@@ -119,5 +119,9 @@ MemoryCurve MeasureMemory(const Graph& graph, const MemoryOptions& options = {})
 // Bytes of a tensor's storage when symbol i is hints[i], not rounded: from its first element to its
 // last.
 int64_t StorageBytes(const TensorType& type, SymbolValues hints);
+// The value whose memory this one is a part of at these sizes; null if its producer allocates.
+const Value* LooksInto(const Value& value, SymbolValues hints);
+// What the node's kernel allocates for itself while it runs, of which only conversions are known.
+int64_t ScratchBytes(const Node& node, SymbolValues hints);
 
 }  // namespace gt

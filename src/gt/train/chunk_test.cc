@@ -219,6 +219,9 @@ Config ManyRanks(const Region& region, int64_t chunks, bool strict) {
   config.parallelism.expert_parallel_degree = 4;
   config.parallelism.data_parallel_replicate_degree = 2;
   config.compile.ep_overlap.disable_early_grad_accumulation = strict;
+  // As chunking leaves them.
+  config.compile.fsdp_bucketing = config.compile.enable_fsdp_ag_rs_overlap = false;
+  config.compile.ep_overlap.schedule = OverlapSchedule::kNone;
   return config;
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -250,12 +251,64 @@ TEST_P(ChunkedRanksTest, ExpertsAlongTheSequence) {
   ExpectEagerBits("layers.*.moe", ChunkDim::kSeq);
 }
 
+// What hides communication, in the order of the pipeline: each pass alone, every prefix of them, and
+// both schedules, against eager chunks.
+class OverlappedRanksTest : public ChunkedRanksTest {
+ protected:
+  static constexpr std::array kPasses = {"isolate_ep_process_group",  "separate_count_exchanges",
+                                         "reassign_fsdp_all_gathers", "bucket_fsdp",
+                                         "ep_overlap_schedule",       "fsdp_dense_regions"};
+
+  Config Overlapped(const char* modules, ChunkDim dim, const std::string& name) const {
+    Config config = Chunked(modules, dim, name);
+    config.training.steps = 2;
+    config.comm.share_groups = true;  // so that there is something to isolate
+    config.compile.enable_fsdp_dense_region_overlap = true;
+    config.compile.ep_overlap.disable_early_grad_accumulation = true;
+    return config;
+  }
+
+  void ExpectEagerBitsOfAll(const char* modules, ChunkDim dim) {
+    Config config = Overlapped(modules, dim, "eager");
+    config.compile.mode = CompileMode::kEager;
+    config.compile.ep_overlap.strategy = ChunkStrategy::kEager;
+    config.compile.ep_overlap.disable_early_grad_accumulation = false;
+    const Outcome expected = Run(config);
+    for (size_t last = 0; last < kPasses.size(); ++last) {
+      for (size_t first : {size_t{0}, last}) {
+        SCOPED_TRACE(fmt::format("{} to {}", kPasses[first], kPasses[last]));
+        config = Overlapped(modules, dim, "some");
+        for (size_t i = 0; i < kPasses.size(); ++i) {
+          if (i < first || i > last) config.compile.disable_passes.emplace_back(kPasses[i]);
+        }
+        EXPECT_EQ(Run(config), expected);
+      }
+    }
+    config = Overlapped(modules, dim, "structural");
+    config.compile.ep_overlap.schedule = OverlapSchedule::kStructural;
+    EXPECT_EQ(Run(config), expected);
+    config = Overlapped(modules, dim, "far");
+    config.compile.ep_overlap.memory_headroom = 10;
+    config.compile.fsdp_prefetch = 2;
+    EXPECT_EQ(Run(config), expected);
+  }
+};
+
+TEST_P(OverlappedRanksTest, BlocksAlongTheBatch) {
+  ExpectEagerBitsOfAll("layers.*", ChunkDim::kBatch);
+}
+TEST_P(OverlappedRanksTest, ExpertsAlongTheSequence) {
+  ExpectEagerBitsOfAll("layers.*.moe", ChunkDim::kSeq);
+}
+
 std::vector<Layout> LayoutsOfExperts() {
   std::vector<Layout> layouts(std::begin(kLayouts), std::end(kLayouts));
   layouts.insert(layouts.end(), std::begin(kFurtherLayouts), std::end(kFurtherLayouts));
   std::erase_if(layouts, [](const Layout& layout) { return layout.ep == 1; });
   return layouts;
 }
+INSTANTIATE_TEST_SUITE_P(Layouts, OverlappedRanksTest, ::testing::ValuesIn(LayoutsOfExperts()),
+                         ::testing::PrintToStringParamName());
 INSTANTIATE_TEST_SUITE_P(Layouts, ChunkedRanksTest, ::testing::ValuesIn(LayoutsOfExperts()),
                          ::testing::PrintToStringParamName());
 
