@@ -1,5 +1,7 @@
 #include "gt/dist/collective_log.h"
 
+#include <algorithm>
+
 #include "gt/base/error.h"
 
 namespace gt {
@@ -35,11 +37,26 @@ double CollectiveLog::Now() const {
   return std::chrono::duration<double, std::micro>(elapsed).count();
 }
 
-void CollectiveLog::Add(Name group, c10::intrusive_ptr<c10d::Work> work) {
+size_t CollectiveLog::Add(Name group, c10::intrusive_ptr<c10d::Work> work) {
+  size_t number = 0;
   {
     std::lock_guard lock(mutex_);
+    number = entries_.size();
     entries_.push_back({group, Now(), 0});
-    flights_.push_back({entries_.size() - 1, std::move(work)});
+    flights_.push_back({number, std::move(work)});
+  }
+  changed_.notify_all();
+  return number;
+}
+
+void CollectiveLog::Landed(size_t number) {
+  {
+    std::lock_guard lock(mutex_);
+    auto found = std::find_if(flights_.begin(), flights_.end(),
+                              [number](const Flight& flight) { return flight.entry == number; });
+    if (found == flights_.end()) return;  // seen before
+    entries_[number].finished = Now();
+    flights_.erase(found);
   }
   changed_.notify_all();
 }

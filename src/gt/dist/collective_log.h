@@ -23,7 +23,10 @@ class CollectiveLog {
   CollectiveLog& operator=(const CollectiveLog&) = delete;
   static CollectiveLog* Active();
 
-  void Add(Name group, c10::intrusive_ptr<c10d::Work> work);
+  // Returns the number by which Landed knows it.
+  size_t Add(Name group, c10::intrusive_ptr<c10d::Work> work);
+  // Somebody has waited for it on the host. Some backends never say of a collective that it is done.
+  void Landed(size_t number);
 
   struct Entry {
     Name group;

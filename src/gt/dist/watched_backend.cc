@@ -10,10 +10,11 @@ namespace {
 
 class WatchedWork : public c10d::Work {
  public:
-  WatchedWork(c10::intrusive_ptr<c10d::Work> inner, int64_t number, bool on_device,
-              FlightRecord& record, Watch* watch)
+  WatchedWork(c10::intrusive_ptr<c10d::Work> inner, int64_t number, std::optional<size_t> logged,
+              bool on_device, FlightRecord& record, Watch* watch)
       : inner_(std::move(inner)),
         number_(number),
+        logged_(logged),
         on_device_(on_device),
         record_(record),
         watch_(watch) {
@@ -33,7 +34,7 @@ class WatchedWork : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override {
     try {
       bool done = inner_->wait(timeout);
-      if (!on_device_) record_.End(number_);
+      if (!on_device_) Land();
       return done;
     } catch (const c10::Error& error) {
       Blame(error.what_without_backtrace());
@@ -44,6 +45,12 @@ class WatchedWork : public c10d::Work {
   }
 
  private:
+  void Land() {
+    record_.End(number_);
+    CollectiveLog* log = CollectiveLog::Active();
+    if (logged_ && log != nullptr) log->Landed(*logged_);
+  }
+
   void Blame(const std::string& what) {
     std::optional<CollectiveRecord> failed = record_.Find(number_);
     if (watch_ == nullptr || !failed) throw;
@@ -52,6 +59,7 @@ class WatchedWork : public c10d::Work {
 
   c10::intrusive_ptr<c10d::Work> inner_;
   int64_t number_;
+  std::optional<size_t> logged_;  // its number in the log of collectives
   bool on_device_;
   FlightRecord& record_;
   Watch* watch_;
@@ -79,8 +87,10 @@ WatchedBackend::WorkPtr WatchedBackend::Watched(const char* kind, at::TensorList
   int64_t number = record_.Begin(Name(kind), group_, CurrentScope().module, bytes);
   try {
     WorkPtr work = start();
-    if (CollectiveLog* log = CollectiveLog::Active()) log->Add(group_, work);
-    return c10::make_intrusive<WatchedWork>(std::move(work), number, on_device, record_, watch_);
+    std::optional<size_t> logged;
+    if (CollectiveLog* log = CollectiveLog::Active()) logged = log->Add(group_, work);
+    return c10::make_intrusive<WatchedWork>(std::move(work), number, logged, on_device, record_,
+                                            watch_);
   } catch (const c10::Error& error) {
     std::optional<CollectiveRecord> failed = record_.Find(number);
     if (watch_ == nullptr || !failed) throw;
