@@ -23,7 +23,7 @@ Usage Scan(const Graph& graph) {
   Usage usage;
   for (Node* node : graph.nodes()) {
     if (node->op().group_arg < 0) continue;
-    const auto& name = std::get<std::string>(node->arg(node->op().group_arg));
+    const auto& name = GroupOf(*node);
     if (node->op().collective == Collective::kAllToAll) {
       usage.exchanges[name].push_back(node);
     } else {
@@ -93,11 +93,11 @@ const PassInfo& IsolateEpProcessGroup::info() const {
 
 bool IsolateEpProcessGroup::Run(Graph& graph) {
   const Usage usage = Scan(graph);
-  const OtherGroups others(*groups_, usage);
+  const OtherGroups others(groups(), usage);
   bool changed = false;
   for (const auto& [name, exchanges] : usage.exchanges) {
-    if (!others.Contain(name, groups_->Find(name))) continue;
-    const std::string apart = groups_->Apart(name, ProcessGroups::Purpose::kTokens);
+    if (!others.Contain(name, groups().Find(name))) continue;
+    const std::string apart = groups().Apart(name, ProcessGroups::Purpose::kTokens);
     for (Node* node : exchanges) node->SetArg(node->op().group_arg, apart);
     log::Debug("token exchanges of group {} move to {}: {} nodes", name, apart, exchanges.size());
     ++groups_moved_;

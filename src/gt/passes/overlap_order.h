@@ -44,7 +44,7 @@ class OverlapOrder {
   Result WithinWindow(int32_t window, int64_t budget);
   int64_t input_bytes() const { return memory_.input_bytes(); }
 
-  // Exchanges of tokens of one region in one direction, all chunks together, at the most. 0: there
+  // Exchanges of tokens and of counts of one region in one direction, all chunks together, at the most. 0: there
   // is nothing to hide.
   int32_t exchanges_per_region() const { return exchanges_per_region_; }
 

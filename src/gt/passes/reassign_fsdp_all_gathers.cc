@@ -49,7 +49,7 @@ bool ReassignFsdpAllGathers::Run(Graph& graph) {
   std::unordered_set<std::string> others;
   for (Node* node : graph.nodes()) {
     if (node->op().group_arg < 0) continue;
-    const auto& name = std::get<std::string>(node->arg(node->op().group_arg));
+    const auto& name = GroupOf(*node);
     if (origins.IsParameterGather(*node)) {
       gathers[name].push_back(node);
     } else {
@@ -57,12 +57,12 @@ bool ReassignFsdpAllGathers::Run(Graph& graph) {
     }
   }
   std::unordered_set<int64_t> shared;
-  for (const std::string& name : others) shared.insert(groups_->Find(name).identity);
+  for (const std::string& name : others) shared.insert(groups().Find(name).identity);
 
   bool changed = false;
   for (const auto& [name, nodes] : gathers) {
-    if (!shared.contains(groups_->Find(name).identity)) continue;
-    const std::string apart = groups_->Apart(name, ProcessGroups::Purpose::kGathers);
+    if (!shared.contains(groups().Find(name).identity)) continue;
+    const std::string apart = groups().Apart(name, ProcessGroups::Purpose::kGathers);
     for (Node* node : nodes) node->SetArg(node->op().group_arg, apart);
     log::Debug("gathers of parameters in group {} move to {}: {} nodes", name, apart, nodes.size());
     ++groups_moved_;

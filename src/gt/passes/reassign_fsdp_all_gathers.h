@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "gt/passes/pass.h"
-#include "gt/passes/process_groups.h"
+#include "gt/passes/group_pass.h"
 
 namespace gt {
 
@@ -30,17 +29,13 @@ class ParameterOrigins {
 
 // Collectives of one group run one behind the other. On a group of their own, gathers for the next
 // block run while gradients of this one are reduced.
-class ReassignFsdpAllGathers : public Pass {
+class ReassignFsdpAllGathers : public GroupPass {
  public:
-  // Without groups every name is a group of its own.
-  explicit ReassignFsdpAllGathers(ProcessGroups* groups = nullptr)
-      : groups_(groups == nullptr ? &named_ : groups) {}
+  explicit ReassignFsdpAllGathers(ProcessGroups* groups = nullptr) : GroupPass(groups) {}
   const PassInfo& info() const override;
   bool Run(Graph& graph) override;
 
  private:
-  NamedGroups named_;
-  ProcessGroups* groups_;
   Counter groups_moved_{this, "groups", "groups whose gathers got a group of their own"};
   Counter nodes_moved_{this, "gathers", "gathers of parameters that moved there"};
 };

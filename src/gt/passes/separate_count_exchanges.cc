@@ -29,10 +29,10 @@ bool SeparateCountExchanges::Run(Graph& graph) {
     std::vector<Node*> counts;
     bool tokens = false;
   };
-  std::map<std::string, Uses> groups;  // by name: groups are made in the same order on every rank
+  std::map<std::string, Uses> by_name;  // in order: groups are made in the same order on every rank
   for (Node* node : graph.nodes()) {
     if (node->op().collective != Collective::kAllToAll) continue;
-    Uses& uses = groups[std::get<std::string>(node->arg(node->op().group_arg))];
+    Uses& uses = by_name[GroupOf(*node)];
     if (IsIntegral(node->operand(0)->type().dtype)) {
       uses.counts.push_back(node);
     } else {
@@ -40,9 +40,9 @@ bool SeparateCountExchanges::Run(Graph& graph) {
     }
   }
   bool changed = false;
-  for (const auto& [name, uses] : groups) {
+  for (const auto& [name, uses] : by_name) {
     if (uses.counts.empty() || !uses.tokens) continue;
-    const std::string apart = groups_->Apart(name, ProcessGroups::Purpose::kCounts);
+    const std::string apart = groups().Apart(name, ProcessGroups::Purpose::kCounts);
     for (Node* node : uses.counts) node->SetArg(node->op().group_arg, apart);
     nodes_moved_ += static_cast<int64_t>(uses.counts.size());
     changed = true;

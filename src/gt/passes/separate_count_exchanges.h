@@ -1,25 +1,20 @@
 // Lets exchanges of token counts pass by exchanges of tokens.
 #pragma once
 
-#include "gt/passes/pass.h"
-#include "gt/passes/process_groups.h"
+#include "gt/passes/group_pass.h"
 
 namespace gt {
 
 // A chunk's tokens cannot be sent before the host knows how many they are. In one queue its counts
 // would wait for another chunk's tokens, a thousand times their size, and the queue would then stand
 // idle until the host has read them.
-class SeparateCountExchanges : public Pass {
+class SeparateCountExchanges : public GroupPass {
  public:
-  // Without groups every name is a group of its own.
-  explicit SeparateCountExchanges(ProcessGroups* groups = nullptr)
-      : groups_(groups == nullptr ? &named_ : groups) {}
+  explicit SeparateCountExchanges(ProcessGroups* groups = nullptr) : GroupPass(groups) {}
   const PassInfo& info() const override;
   bool Run(Graph& graph) override;
 
  private:
-  NamedGroups named_;
-  ProcessGroups* groups_;
   Counter nodes_moved_{this, "exchanges", "exchanges of counts that moved to another group"};
 };
 

@@ -14,6 +14,7 @@
 
 #include "gt/base/byte_text.h"
 #include "gt/base/text.h"
+#include "gt/report/columns.h"
 #include "gt/report/progress_bar.h"
 #include "gt/report/xml_text.h"
 
@@ -187,44 +188,9 @@ void AppendCategories(const MemoryCurve& curve, std::string& text) {
   }
 }
 
-// Lines of cells, each column as wide as its widest cell and the last one not padded.
-class Columns {
- public:
-  Columns(std::vector<std::string> titles, size_t right_aligned) : right_aligned_(right_aligned) {
-    Add(std::move(titles));
-  }
-
-  void Add(std::vector<std::string> cells) {
-    widths_.resize(std::max(widths_.size(), cells.size()));
-    for (size_t i = 0; i < cells.size(); ++i) {
-      widths_[i] = std::max(widths_[i], DisplayWidth(cells[i]));
-    }
-    lines_.push_back(std::move(cells));
-  }
-
-  std::string Text() const {
-    std::string text;
-    for (const std::vector<std::string>& cells : lines_) {
-      for (size_t i = 0; i < cells.size(); ++i) {
-        std::string padding(widths_[i] - DisplayWidth(cells[i]), ' ');
-        text += "  ";
-        if (i < right_aligned_) text += padding;
-        text += cells[i];
-        if (i >= right_aligned_ && i + 1 < cells.size()) text += padding;
-      }
-      text += "\n";
-    }
-    return text;
-  }
-
- private:
-  size_t right_aligned_;  // that many columns, from the left
-  std::vector<size_t> widths_;
-  std::vector<std::vector<std::string>> lines_;
-};
-
 std::string RowsText(std::span<const MemoryRow> rows, size_t top) {
-  Columns columns({"bytes", "count", "each", "what", "shape", "operator", "module"}, 3);
+  Columns columns(3);
+  columns.Add({"bytes", "count", "each", "what", "shape", "operator", "module"});
   size_t shown = std::min(top, rows.size());
   for (const MemoryRow& row : rows.first(shown)) {
     std::string what(EnumName(row.category));

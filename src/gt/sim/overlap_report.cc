@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "gt/base/byte_text.h"
+#include "gt/report/columns.h"
 #include "gt/report/progress_bar.h"
 
 namespace gt {
@@ -69,38 +70,6 @@ std::string_view KindOf(const Operator& op) {
 using RowKey = std::tuple<std::string_view, std::string_view, Phase>;
 RowKey KeyOf(const Node& node) { return {KindOf(node.op()), QueueOf(node), node.meta().phase}; }
 RowKey KeyOf(const OverlapRow& row) { return {row.kind, row.queue, row.phase}; }
-
-// Lines of cells, each column as wide as its widest cell; numbers at the right, then text.
-class Columns {
- public:
-  explicit Columns(size_t numbers) : numbers_(numbers) {}
-
-  void Add(std::vector<std::string> cells) {
-    widths_.resize(std::max(widths_.size(), cells.size()));
-    for (size_t i = 0; i < cells.size(); ++i) {
-      widths_[i] = std::max(widths_[i], DisplayWidth(cells[i]));
-    }
-    lines_.push_back(std::move(cells));
-  }
-
-  std::string Text() const {
-    std::string text;
-    for (const std::vector<std::string>& cells : lines_) {
-      for (size_t i = 0; i < cells.size(); ++i) {
-        std::string padding(widths_[i] - DisplayWidth(cells[i]), ' ');
-        bool last = i + 1 == cells.size();
-        text += "  " + (i < numbers_ ? padding + cells[i] : cells[i] + (last ? "" : padding));
-      }
-      text += "\n";
-    }
-    return text;
-  }
-
- private:
-  size_t numbers_;
-  std::vector<size_t> widths_;
-  std::vector<std::vector<std::string>> lines_;
-};
 
 std::string Ms(double us) { return fmt::format("{:.3f}", us / 1e3); }
 

@@ -7,6 +7,7 @@
 #include "gt/base/logging.h"
 #include "gt/base/resources.h"
 #include "gt/exec/measure_costs.h"
+#include "gt/passes/group_pass.h"
 #include "gt/storage/file_writer.h"
 
 namespace gt {
@@ -100,7 +101,7 @@ std::map<std::string, GroupSpan, std::less<>> StepCosts::SpansOf(const Graph& gr
   if (world_ == nullptr) return spans;
   for (const Node* node : graph.nodes()) {
     if (node->op().group_arg < 0) continue;
-    const auto& name = std::get<std::string>(node->arg(node->op().group_arg));
+    const auto& name = GroupOf(*node);
     if (spans.contains(name)) continue;
     if (const Group* group = world_->Find(name)) {
       spans.emplace(name, SpanOf(group->ranks, links().cluster().gpus_per_node));

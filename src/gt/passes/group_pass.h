@@ -1,0 +1,27 @@
+// What passes that give collectives other process groups have in common.
+#pragma once
+
+#include "gt/passes/pass.h"
+#include "gt/passes/process_groups.h"
+
+namespace gt {
+
+class GroupPass : public Pass {
+ public:
+  // Null: every name is a group of its own. Must outlive the pass otherwise.
+  explicit GroupPass(ProcessGroups* groups) : groups_(groups == nullptr ? &named_ : groups) {}
+
+ protected:
+  ProcessGroups& groups() { return *groups_; }
+
+ private:
+  NamedGroups named_;
+  ProcessGroups* groups_;
+};
+
+// The name of a collective's process group.
+inline const std::string& GroupOf(const Node& collective) {
+  return std::get<std::string>(collective.arg(collective.op().group_arg));
+}
+
+}  // namespace gt
