@@ -179,6 +179,11 @@ void CheckTogether(const Config& config, Problems& problems) {
                  compile.enable_passes ? "compile.mode eager" : "compile.enable_passes=false");
   }
   CheckEpOverlap(config, rewrites, problems);
+  if (compile.enable_fsdp_dense_region_overlap && !compile.fsdp_bucketing) {
+    problems.Add(ErrorCode::kConflictingOptions,
+                 "compile.enable_fsdp_dense_region_overlap moves the buckets of "
+                 "compile.fsdp_bucketing, which is off");
+  }
   const Config::Training& training = config.training;
   // Kernels index tokens with 32 bits. The ranges of the factors keep the product far from
   // overflow.

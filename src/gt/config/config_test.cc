@@ -350,6 +350,23 @@ TEST(EpOverlapConfig, IsSetByFilesAndFlags) {
   EXPECT_EQ(from_flags, from_file);
 }
 
+// A switch that can also be left to the program: bare it is on, a value may follow with or without =.
+TEST(EpOverlapConfig, CanBeLeftToAPrediction) {
+  const auto parsed = [](std::vector<std::string> flags) {
+    Config config;
+    std::string rest;
+    CommandLine line("gt train", "trains a model");
+    line.OptionalPositional("REST", &rest, "what comes behind").WithConfig(&config);
+    EXPECT_TRUE(line.Parse(flags));
+    return std::pair(config.compile.ep_overlap.enabled, rest);
+  };
+  const std::string flag = "--compile.ep_overlap.enabled";
+  EXPECT_EQ(parsed({flag}), std::pair(AutoSwitch::kTrue, std::string()));
+  EXPECT_EQ(parsed({flag, "auto"}), std::pair(AutoSwitch::kAuto, std::string()));
+  EXPECT_EQ(parsed({flag + "=false"}), std::pair(AutoSwitch::kFalse, std::string()));
+  EXPECT_EQ(parsed({flag, "file"}), std::pair(AutoSwitch::kTrue, std::string("file")));
+}
+
 // The message of what Validate has against it; empty when nothing.
 std::string ProblemWith(const std::function<void(Config&)>& change, ErrorCode code) {
   Config config;
@@ -387,6 +404,24 @@ TEST(EpOverlapConfig, TheGraphStrategyNeedsAGraphToRewrite) {
               c.compile.ep_overlap.enabled = AutoSwitch::kFalse;
             }),
             "");
+}
+
+TEST(EpOverlapConfig, PredictionsAndDenseRegionsNeedTheirPasses) {
+  const auto problem = [](const std::function<void(Config&)>& change) {
+    return ProblemWith(change, ErrorCode::kConflictingOptions);
+  };
+  EXPECT_NE(problem([](Config& c) {
+              c.compile.ep_overlap.enabled = AutoSwitch::kAuto;
+              c.compile.ep_overlap.strategy = ChunkStrategy::kEager;
+            }).find("belongs to compile.ep_overlap.strategy graph"),
+            std::string::npos);
+  const auto dense = [](Config& c) { c.compile.enable_fsdp_dense_region_overlap = true; };
+  EXPECT_EQ(problem(dense), "");
+  EXPECT_NE(problem([&](Config& c) {
+              dense(c);
+              c.compile.fsdp_bucketing = false;
+            }).find("compile.fsdp_bucketing, which is off"),
+            std::string::npos);
 }
 
 TEST(EpOverlapConfig, OnlyTheGraphStrategyAddsGradientsEarly) {

@@ -165,6 +165,9 @@ class Run {
   void PrepareFolder() {
     metrics_ = std::make_unique<MetricsFile>(config_.dump_folder, progress_.step);
     std::ofstream(config_.dump_folder + "/config.toml") << ToToml(config_);
+    if (!predicted_table_.empty()) {
+      std::ofstream(config_.dump_folder + "/overlap.txt") << predicted_table_;
+    }
     // The weights are written at the very end, when it would be too late to learn of a full disk.
     if (config_.checkpoint.last_save_in_hf) {
       auto size = static_cast<int64_t>(at::elementSize(ToTorch(config_.checkpoint.export_dtype)));
@@ -237,9 +240,11 @@ class Run {
   void PlanStep() {
     bool eager = config_.compile.mode == CompileMode::kEager;
     if (eager && world_.size() == 1) return;
+    Config planned = config_;
+    if (eager) planned.compile.costs = CostSource::kEstimated;  // only collectives are looked at
     CaptureReport report;
     captured_ =
-        CaptureStep(*model_, config_, device_, /*symbolic_batch=*/false, &report, mesh_, &world_);
+        CaptureStep(*model_, planned, device_, /*symbolic_batch=*/false, &report, mesh_, &world_);
     AgreeOnCollectives(world_, *captured_->graph);
     if (eager) {  // captured for the sake of that comparison
       captured_.reset();
@@ -253,7 +258,10 @@ class Run {
         FormatCount(static_cast<double>(report.nodes)), report.passes.seconds * 1e3);
     Say("memory at the peak: {}{}", MemoryLine(curve), OnHost(curve));
     predicted_ = std::move(report.predicted);
-    if (predicted_) SayOverlap(report);
+    if (predicted_) {
+      SayOverlap(report);
+      predicted_table_ = OverlapTable(*captured_->graph, *predicted_, curve.peak);
+    }
     if (config_.training.check_memory) RequireFit(curve);
   }
 
@@ -579,6 +587,10 @@ class Run {
           predicted);
     }
     Say("state hash {:016x}; metrics in {}", summary.state_hash, summary.metrics_path);
+    if (!predicted_table_.empty()) {
+      Say("what communication was predicted to take, and to hide: {}/overlap.txt",
+          config_.dump_folder);
+    }
   }
 
   void ExportWeights() {
@@ -617,8 +629,9 @@ class Run {
   MemoryOptions memory_;
   int64_t predicted_peak_ = 0;         // of the captured step; 0: not known
   std::optional<Timeline> predicted_;  // of a captured step that communicates
-  int stop_signal_ = 0;                // why the run ends early; the same on all ranks
-  int64_t first_step_ = 0;             // steps that were done before this process began
+  std::string predicted_table_;
+  int stop_signal_ = 0;     // why the run ends early; the same on all ranks
+  int64_t first_step_ = 0;  // steps that were done before this process began
   Clock::time_point start_, before_;
 };
 
