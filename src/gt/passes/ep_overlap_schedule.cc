@@ -48,7 +48,8 @@ EpOverlapSchedule::EpOverlapSchedule(EpOverlapOptions options, CostModelFor cost
   Declare("mode", &options_.mode,
           "how filler is chosen: by predicted times, by structure alone, or not at all");
   Declare("memory_headroom", &options_.memory_headroom,
-          "share by which the memory of the step may grow, with mode cost", Within(0, 10));
+          "share by which the memory that the step allocates may grow, with mode cost",
+          Within(0, 10));
   Declare("pair_first", &options_.pair_first,
           "with mode structural: token counts of all chunks go to the host together");
   options_ = options;
@@ -112,11 +113,9 @@ bool EpOverlapSchedule::OrderByCost(Graph& graph) {
   std::unique_ptr<CostModel> costs = costs_(graph);
   OverlapOrder orders(graph, dependencies, *costs);
   const OverlapOrder::Result before = orders.AsItIs();
-  // The headroom is a share of all memory, of which parameters are a part.
   const int64_t allowed = std::max(before.peak, whole_peak_ ? *whole_peak_ : 0);
-  const int64_t budget =
-      allowed + static_cast<int64_t>(static_cast<double>(allowed + orders.input_bytes()) *
-                                     options_.memory_headroom);
+  const auto budget =
+      static_cast<int64_t>(static_cast<double>(allowed) * (1 + options_.memory_headroom));
   const int32_t unit = orders.exchanges_per_region();
   std::optional<OverlapOrder::Result> best;
   for (int32_t window : {unit / 2, 2 * unit / 3, unit, 2 * unit}) {

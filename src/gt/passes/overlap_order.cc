@@ -8,6 +8,7 @@
 
 #include "gt/base/error.h"
 #include "gt/passes/aliasing.h"
+#include "gt/passes/own_parts.h"
 #include "gt/sim/timeline.h"
 
 namespace gt {
@@ -63,9 +64,7 @@ class QueueNames {
 
 OverlapOrder::OverlapOrder(const Graph& graph, const Dependencies& dependencies,
                            const CostModel& costs)
-    : dependencies_(dependencies),
-      facts_(static_cast<size_t>(dependencies.count())),
-      memory_(graph) {
+    : dependencies_(dependencies), facts_(static_cast<size_t>(dependencies.count())) {
   QueueNames queues;
   for (const Node* node : graph.nodes()) {
     Classify(*node, costs);
@@ -73,8 +72,16 @@ OverlapOrder::OverlapOrder(const Graph& graph, const Dependencies& dependencies,
   }
   queues_ = queues.count();
   CountExchanges();
-  PinGathers(graph);
-  IgnoreOwnParts();
+  const OwnParts parts(graph, dependencies);
+  for (int32_t number = 0; number < dependencies.count(); ++number) {
+    const auto index = static_cast<size_t>(number);
+    Facts& facts = Of(number);
+    // A copy back from the host depends on nothing that happens meanwhile either.
+    const bool reload = dependencies.node(number)->op().transfer == Transfer::kReload;
+    facts.pinned = parts.before_gather[index] || reload;
+    if (parts.own[index] && facts.kind == Kind::kCompute) facts.cost = 0;
+  }
+  memory_.emplace(graph, parts.own);
   Prioritize();
 }
 
@@ -113,61 +120,6 @@ void OverlapOrder::CountExchanges() {
   }
 }
 
-// What leads from parameters alone to a gather, the gather included; and copies back from the host,
-// whose source has been there for long.
-void OverlapOrder::PinGathers(const Graph& graph) {
-  std::vector<bool> of_parameters(facts_.size(), false), gathered(facts_.size(), false);
-  for (int32_t number = 0; number < dependencies_.count(); ++number) {
-    const Node& node = *dependencies_.node(number);
-    bool all = node.operand_count() > 0 && !node.op().random, behind = false;
-    for (int32_t i = 0; i < node.operand_count() && all; ++i) {
-      const Value& operand = *node.operand(i);
-      if (operand.is_input()) {
-        auto index = static_cast<size_t>(operand.index());
-        all = graph.inputs()[index]->role == InputRole::kParameter;
-      } else {
-        auto producer = static_cast<size_t>(operand.producer()->number());
-        all = of_parameters[producer];
-        behind |= gathered[producer];
-      }
-    }
-    const bool gathers = node.op().collective == Collective::kAllGather;
-    of_parameters[static_cast<size_t>(number)] = all;
-    gathered[static_cast<size_t>(number)] = behind || gathers;
-    Of(number).pinned = (all && gathers && !behind) || node.op().transfer == Transfer::kReload;
-  }
-  for (int32_t number = dependencies_.count() - 1; number >= 0; --number) {
-    if (!Of(number).pinned || !of_parameters[static_cast<size_t>(number)]) continue;
-    for (int32_t needed : dependencies_.NeededBy(number)) Of(needed).pinned = true;
-  }
-}
-
-// Every rank must come to the same order. What they compute is alike but for the parts of parameters
-// and gradients that each has of its own, which may be shorter on the last ranks, or padded: such
-// nodes, short ones all, are taken to cost nothing.
-void OverlapOrder::IgnoreOwnParts() {
-  // Such a part of a gradient comes from the last reduce-scatter on its way, behind which at most
-  // replicas are summed. Behind those of activations (tensor parallelism) much is still exchanged.
-  std::vector<bool> quiet(facts_.size(), true), own(facts_.size(), false);
-  for (int32_t number = dependencies_.count() - 1; number >= 0; --number) {
-    const Collective collective = dependencies_.node(number)->op().collective;
-    bool behind = true;
-    for (int32_t user : dependencies_.UsersOf(number)) behind &= quiet[static_cast<size_t>(user)];
-    own[static_cast<size_t>(number)] = behind && collective == Collective::kReduceScatter;
-    const bool stays = Of(number).kind != Kind::kLaunch || collective == Collective::kAllReduce;
-    quiet[static_cast<size_t>(number)] = behind && stays;
-  }
-  for (int32_t number = 0; number < dependencies_.count(); ++number) {
-    Facts& facts = Of(number);
-    bool behind = own[static_cast<size_t>(number)];
-    for (int32_t needed : dependencies_.NeededBy(number)) {
-      behind |= own[static_cast<size_t>(needed)];
-    }
-    own[static_cast<size_t>(number)] = behind;
-    if (facts.kind == Kind::kCompute && (behind || facts.pinned)) facts.cost = 0;
-  }
-}
-
 // The number of the first exchange that a node leads to.
 void OverlapOrder::Prioritize() {
   constexpr int32_t kNone = std::numeric_limits<int32_t>::max();
@@ -197,7 +149,7 @@ class OverlapOrder::Run {
         missing_(plan.facts_.size()),
         left_(static_cast<size_t>(plan.exchanges_) + 1, 0),
         run_(plan.facts_.size(), false) {
-    plan_.memory_.Restart();
+    plan_.memory_->Restart();
     result_.order.reserve(plan_.facts_.size());
   }
 
@@ -224,7 +176,7 @@ class OverlapOrder::Run {
         continue;
       }
       int32_t chosen = Choose();
-      if (chosen >= 0 && plan_.memory_.IfNext(chosen) > budget_) chosen = First(chosen);
+      if (chosen >= 0 && plan_.memory_->IfNext(chosen) > budget_) chosen = First(chosen);
       if (chosen >= 0) Complete(chosen);
     }
     return Finish();
@@ -345,7 +297,7 @@ class OverlapOrder::Run {
   void Execute(int32_t number) {
     const Facts& facts = plan_.Of(number);
     result_.order.push_back(number);
-    plan_.memory_.Run(number);
+    plan_.memory_->Run(number);
     switch (facts.kind) {
       case Kind::kCompute:
         now_ += facts.cost;
@@ -367,7 +319,7 @@ class OverlapOrder::Run {
   Result Finish() {
     result_.microseconds = now_;
     for (double free : queue_free_) result_.microseconds = std::max(result_.microseconds, free);
-    result_.peak = plan_.memory_.peak();
+    result_.peak = plan_.memory_->peak();
     return std::move(result_);
   }
 

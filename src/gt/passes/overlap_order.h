@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "gt/passes/dependencies.h"
@@ -35,14 +36,14 @@ class OverlapOrder {
   struct Result {
     std::vector<int32_t> order;  // numbers of nodes
     double microseconds = 0;
-    int64_t peak = 0;  // bytes that the step allocates and has in use at once
+    // Bytes that the step allocates and has in use at once, own parts (passes/own_parts.h) aside.
+    int64_t peak = 0;
   };
   // As the graph stands.
   Result AsItIs();
   // Keeps to `budget` bytes as well as it can: when a node would go beyond, the order of the graph is
   // followed until memory is free again.
   Result WithinWindow(int32_t window, int64_t budget);
-  int64_t input_bytes() const { return memory_.input_bytes(); }
 
   // Exchanges of tokens and of counts of one region in one direction, all chunks together, at the most. 0: there
   // is nothing to hide.
@@ -63,15 +64,13 @@ class OverlapOrder {
 
   void Classify(const Node& node, const CostModel& costs);
   void CountExchanges();
-  void PinGathers(const Graph& graph);
-  void IgnoreOwnParts();
   void Prioritize();
   Facts& Of(const Node& node) { return facts_[static_cast<size_t>(node.number())]; }
   Facts& Of(int32_t number) { return facts_[static_cast<size_t>(number)]; }
 
   const Dependencies& dependencies_;
   std::vector<Facts> facts_;  // by number
-  LiveMemory memory_;
+  std::optional<LiveMemory> memory_;
   int32_t queues_ = 0;
   int32_t exchanges_ = 0;
   int32_t exchanges_per_region_ = 0;

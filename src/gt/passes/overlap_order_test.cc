@@ -535,14 +535,16 @@ TEST(OverlapOrderProperty, TimesAreThoseOfTheSimulation) {
 TEST(OverlapOrderProperty, PeaksAreThoseOfTheGraph) {
   ForRandomSteps(6, [](TimedStep& step, const Shape4&) {
     Planned planned(step);
-    EXPECT_EQ(planned.orders.AsItIs().peak + planned.orders.input_bytes(),
-              MeasureMemory(step.graph()).peak);
+    const int64_t inputs = LiveMemory(step.graph()).input_bytes();
+    EXPECT_EQ(planned.orders.AsItIs().peak, PeakInUse(step.graph()));
+    EXPECT_LE(planned.orders.AsItIs().peak + inputs, MeasureMemory(step.graph()).peak);
     for (int32_t window : {1, 1000}) {
       OverlapOrder::Result result = planned.orders.WithinWindow(window, kPlenty);
       auto copy = step.graph().Clone();
       Dependencies ties(*copy);
       ApplyOrder(*copy, ties, result.order);
-      EXPECT_EQ(result.peak + planned.orders.input_bytes(), MeasureMemory(*copy).peak);
+      EXPECT_EQ(result.peak, PeakInUse(*copy));
+      EXPECT_LE(result.peak + inputs, MeasureMemory(*copy).peak);
     }
   });
 }

@@ -352,6 +352,19 @@ TEST_F(RanksJobTest, UnevenShardsLearnTheSame) {
   }
 }
 
+// Ranks with parts of other sizes come to the same schedule.
+TEST_F(RanksJobTest, UnevenShardsOverlapAlike) {
+  for (double headroom : {0.0, 0.02, 1.0}) {
+    Config config = FourRanks(LayoutsOfExperts()[1], "uneven");
+    config.model.vocab_size = 259;
+    config.training.steps = 2;
+    config.training.local_batch_size = 4;
+    config.compile.ep_overlap.enabled = AutoSwitch::kTrue;
+    config.compile.ep_overlap.memory_headroom = headroom;
+    EXPECT_EQ(Run(config).losses.size(), 2u);
+  }
+}
+
 TEST_F(RanksJobTest, KeptAndRepeatedGathersGiveTheSameBits) {
   for (CompileMode mode : {CompileMode::kEager, CompileMode::kAotFxTrace}) {
     Config config = FourRanks(kLayouts[6], "kept");
