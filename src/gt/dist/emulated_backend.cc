@@ -9,14 +9,12 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
-#include <filesystem>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <thread>
 
 #include "gt/base/error.h"
-#include "gt/base/resources.h"
 #include "gt/sim/link_model.h"
 
 namespace gt {

@@ -134,15 +134,16 @@ bool EpOverlapSchedule::OrderByCost(Graph& graph) {
   microseconds_before_ += static_cast<int64_t>(before.microseconds);
   microseconds_after_ += static_cast<int64_t>(best ? best->microseconds : before.microseconds);
   if (!best) return false;
-  for (size_t i = 0; i < best->order.size(); ++i) {
-    if (best->order[i] != static_cast<int32_t>(i)) ++moved_;
-  }
-  return ApplyOrder(graph, dependencies, best->order);
+  return Apply(graph, dependencies, best->order);
 }
 
 bool EpOverlapSchedule::OrderByStructure(Graph& graph) {
   Dependencies dependencies(graph);
-  std::vector<int32_t> order = StructuralOrder(graph, dependencies, options_.pair_first);
+  return Apply(graph, dependencies, StructuralOrder(graph, dependencies, options_.pair_first));
+}
+
+bool EpOverlapSchedule::Apply(Graph& graph, const Dependencies& dependencies,
+                              std::span<const int32_t> order) {
   for (size_t i = 0; i < order.size(); ++i) {
     if (order[i] != static_cast<int32_t>(i)) ++moved_;
   }

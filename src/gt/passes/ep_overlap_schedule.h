@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "gt/config/config.h"
+#include "gt/passes/dependencies.h"
 #include "gt/passes/pass.h"
 #include "gt/sim/cost_model.h"
 
@@ -36,6 +37,7 @@ class EpOverlapSchedule : public Pass {
   bool SplitReads(Graph& graph);
   bool OrderByCost(Graph& graph);
   bool OrderByStructure(Graph& graph);
+  bool Apply(Graph& graph, const Dependencies& dependencies, std::span<const int32_t> order);
 
   EpOverlapOptions options_;
   CostModelFor costs_;

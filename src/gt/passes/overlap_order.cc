@@ -4,6 +4,7 @@
 #include <limits>
 #include <queue>
 #include <set>
+#include <string_view>
 #include <unordered_map>
 
 #include "gt/base/error.h"
@@ -22,11 +23,6 @@ constexpr double kNearlyOver = 0.15;
 constexpr double kOvershoot = 1.5;
 constexpr int kAlternatives = 8;  // nodes looked at for a shorter one
 
-bool IsLaunch(const Operator& op) {
-  return (op.collective != Collective::kNone && op.collective != Collective::kWait) ||
-         op.transfer == Transfer::kOffload || op.transfer == Transfer::kReload;
-}
-
 bool IsExchange(const Node& node) {
   return node.op().collective == Collective::kAllToAll && node.meta().chunk != nullptr &&
          node.meta().chunk->role == ChunkRole::kBody;
@@ -40,37 +36,20 @@ const Node* CopyReadBy(const Node& read) {
   return made != nullptr && made->op().transfer == Transfer::kOffload ? made : nullptr;
 }
 
-// Queues of process groups, and one for each direction of copies.
-class QueueNames {
- public:
-  int32_t Of(const Node& node) {
-    if (node.op().transfer == Transfer::kOffload) return Find("> host");
-    if (node.op().transfer == Transfer::kReload) return Find("< host");
-    const auto* group = node.op().group_arg < 0
-                            ? nullptr
-                            : std::get_if<std::string>(&node.arg(node.op().group_arg));
-    return Find(group == nullptr ? "" : *group);
-  }
-  int32_t count() const { return static_cast<int32_t>(numbers_.size()); }
-
- private:
-  int32_t Find(const std::string& name) {
-    return numbers_.try_emplace(name, static_cast<int32_t>(numbers_.size())).first->second;
-  }
-  std::unordered_map<std::string, int32_t> numbers_;
-};
-
 }  // namespace
 
 OverlapOrder::OverlapOrder(const Graph& graph, const Dependencies& dependencies,
                            const CostModel& costs)
     : dependencies_(dependencies), facts_(static_cast<size_t>(dependencies.count())) {
-  QueueNames queues;
+  std::unordered_map<std::string_view, int32_t> queues;  // by name
   for (const Node* node : graph.nodes()) {
     Classify(*node, costs);
-    if (Of(*node).kind == Kind::kLaunch) Of(*node).queue = queues.Of(*node);
+    const std::string_view queue = QueueOf(*node);
+    if (queue.empty()) continue;
+    Of(*node).kind = Kind::kLaunch;
+    Of(*node).queue = queues.try_emplace(queue, static_cast<int32_t>(queues.size())).first->second;
   }
-  queues_ = queues.count();
+  queues_ = static_cast<int32_t>(queues.size());
   CountExchanges();
   const OwnParts parts(graph, dependencies);
   for (int32_t number = 0; number < dependencies.count(); ++number) {
@@ -88,10 +67,6 @@ OverlapOrder::OverlapOrder(const Graph& graph, const Dependencies& dependencies,
 void OverlapOrder::Classify(const Node& node, const CostModel& costs) {
   Facts& facts = Of(node);
   facts.cost = costs.Microseconds(node);
-  if (IsLaunch(node.op())) {
-    facts.kind = Kind::kLaunch;
-    return;
-  }
   if (const Node* launch = node.op().reads_data ? CopyReadBy(node) : AwaitedBy(node)) {
     facts.kind = Kind::kWait;
     facts.launch = launch->number();

@@ -1,11 +1,9 @@
 #include "gt/passes/own_parts.h"
 
+#include "gt/sim/timeline.h"
+
 namespace gt {
 namespace {
-
-bool IsLaunch(const Node& node) {
-  return node.op().collective != Collective::kNone && node.op().collective != Collective::kWait;
-}
 
 std::vector<bool> BeforeGathers(const Graph& graph, const Dependencies& dependencies) {
   const auto count = static_cast<size_t>(dependencies.count());
@@ -50,8 +48,7 @@ std::vector<bool> BehindReductions(const Dependencies& dependencies) {
     for (int32_t user : dependencies.UsersOf(at))
       behind = behind && quiet[static_cast<size_t>(user)];
     own[number] = behind && node.op().collective == Collective::kReduceScatter;
-    const bool launches = IsLaunch(node) || node.op().transfer == Transfer::kOffload ||
-                          node.op().transfer == Transfer::kReload;
+    const bool launches = !QueueOf(node).empty();
     quiet[number] = behind && (!launches || node.op().collective == Collective::kAllReduce);
   }
   for (size_t number = 0; number < count; ++number) {
@@ -67,8 +64,8 @@ std::vector<bool> BehindReductions(const Dependencies& dependencies) {
 OwnParts::OwnParts(const Graph& graph, const Dependencies& dependencies)
     : before_gather(BeforeGathers(graph, dependencies)), own(BehindReductions(dependencies)) {
   for (size_t number = 0; number < own.size(); ++number) {
-    const bool launches = IsLaunch(*dependencies.node(static_cast<int32_t>(number)));
-    if (before_gather[number] && !launches) own[number] = true;
+    const Node& node = *dependencies.node(static_cast<int32_t>(number));
+    if (before_gather[number] && QueueOf(node).empty()) own[number] = true;
   }
 }
 
