@@ -37,6 +37,8 @@ constexpr Range kLoss{0, 1, "a part of the whole, 0 for none"};
 constexpr Range kExponent{0, 4, "an exponent"};
 constexpr Range kFactor{1, 100, "a factor"};
 constexpr Range kBytes{0, 1e15, "a number of bytes"};
+constexpr Range kMemory{0.01, 1e6, "a number of GiB"};
+constexpr std::int64_t kMaxMultiprocessors = 65536;
 constexpr Range kCount{1, 1e6, "a number of ranks, nodes or channels"};
 // Where a curve begins: a group of one rank, or one node, needs no links.
 constexpr Range kSeveral{2, 1e6, "a number of ranks or nodes"};
@@ -304,6 +306,23 @@ NcclLinks ReadNcclLinks(ClusterFile& file) {
   return links;
 }
 
+Gpu ReadGpu(ClusterFile& file) {
+  return {.memory_gb = file.Number("gpu.memory_gb", kMemory),
+          .multiprocessors = file.Integer("gpu.multiprocessors", 1, kMaxMultiprocessors)};
+}
+
+// A collective leaves at least one multiprocessor to compute, which would otherwise never end.
+Contention ReadContention(ClusterFile& file, std::int64_t multiprocessors) {
+  const auto taken = [&](const char* kind) {
+    return file.Integer(fmt::format("contention.{}", kind), 0, multiprocessors - 1);
+  };
+  return {.all_gather = taken("all_gather"),
+          .reduce_scatter = taken("reduce_scatter"),
+          .all_reduce = taken("all_reduce"),
+          .all_to_all = taken("all_to_all"),
+          .broadcast = taken("broadcast")};
+}
+
 // Index of the last point at or below x, so that x lies between it and the next one; -1 in front of
 // the first point.
 std::ptrdiff_t PointBefore(const std::vector<double>& at, double x) {
@@ -344,6 +363,29 @@ double Curve::Logarithmic(double x) const {
                    std::log2(x / at[left]) / std::log2(at[left + 1] / at[left]));
 }
 
+double Cluster::ComputeShareTaken(Collective kind) const {
+  if (gpu.multiprocessors <= 0) return 0;
+  const auto share = [this](std::int64_t taken) {
+    return static_cast<double>(taken) / static_cast<double>(gpu.multiprocessors);
+  };
+  switch (kind) {
+    case Collective::kAllGather:
+      return share(contention.all_gather);
+    case Collective::kReduceScatter:
+      return share(contention.reduce_scatter);
+    case Collective::kAllReduce:
+      return share(contention.all_reduce);
+    case Collective::kAllToAll:
+      return share(contention.all_to_all);
+    case Collective::kBroadcast:
+      return share(contention.broadcast);
+    case Collective::kNone:
+    case Collective::kWait:
+      break;
+  }
+  return 0;
+}
+
 Cluster ParseCluster(std::string_view text, std::string_view file_name) {
   ClusterFile file(text, file_name);
   const bool simple = file.Has("simple");
@@ -363,6 +405,10 @@ Cluster ParseCluster(std::string_view text, std::string_view file_name) {
   } else {
     cluster.links = ReadNcclLinks(file);
   }
+  // Multiprocessors that are taken mean nothing without the number of all of them.
+  const bool contention = file.Has("contention");
+  if (contention || file.Has("gpu")) cluster.gpu = ReadGpu(file);
+  if (contention) cluster.contention = ReadContention(file, cluster.gpu.multiprocessors);
   file.RefuseUnknownKeys();
   return cluster;
 }

@@ -1,5 +1,6 @@
-// What the links of a cluster can do, as data: a file of configs/clusters, or one that users write
-// for machines of their own. sim/link_model.h turns the numbers into the time of a collective.
+// What the links of a cluster can do, and what its GPUs have, as data: a file of configs/clusters, or
+// one that users write for machines of their own. sim/link_model.h turns the numbers into the time of
+// a collective.
 //
 // Units everywhere: bytes, microseconds, GB/s = 1e9 bytes per second.
 //
@@ -17,7 +18,13 @@
 //                 [all_to_all.node]
 //                 [all_to_all.network]
 //
-// Reduce-scatter has no section: it moves the bytes of an all-gather the other way, in the same
+// Two more sections may be missing:
+//
+//   [gpu]         memory_gb and multiprocessors of one GPU
+//   [contention]  how many multiprocessors each kind of collective occupies while it is under way;
+//                 needs [gpu]. Without it collectives take nothing from compute.
+//
+// Reduce-scatter has no section of its own: it moves the bytes of an all-gather the other way, in the same
 // time. Broadcast has none either: it is an all-gather of more bytes. Every key of a section must
 // be there, so that a file says all that it relies on, and keys that are not known are errors.
 // configs/clusters/h100.toml explains them where they are used.
@@ -31,6 +38,8 @@
 #include <string_view>
 #include <variant>
 #include <vector>
+
+#include "gt/ir/operator.h"
 
 namespace gt {
 
@@ -153,11 +162,33 @@ struct NcclLinks {
   AllToAllNetwork all_to_all_network;
 };
 
+// Zeros: not known.
+struct Gpu {
+  double memory_gb = 0;  // GiB, what the vendor sells as GB
+  std::int64_t multiprocessors = 0;
+};
+
+// Multiprocessors that one collective occupies from its beginning to its end, so that kernels beside
+// it have only the others.
+struct Contention {
+  std::int64_t all_gather = 0;
+  std::int64_t reduce_scatter = 0;
+  std::int64_t all_reduce = 0;
+  std::int64_t all_to_all = 0;
+  std::int64_t broadcast = 0;
+};
+
 struct Cluster {
   std::string name;
   std::string generation;  // of the GPUs, for reports: "hopper", "blackwell"
   std::int64_t gpus_per_node = 1;
   std::variant<SimpleLinks, NcclLinks> links;
+  Gpu gpu = {};
+  Contention contention = {};
+
+  // The part of a GPU's multiprocessors that a collective of this kind occupies: at least 0 and below
+  // 1; 0 for kNone and kWait, and where the file does not say.
+  double ComputeShareTaken(Collective kind) const;
 };
 
 // `file` is only used in errors: code BadCluster with file, line and key, or those of toml::Parse.

@@ -79,6 +79,63 @@ TEST(ClusterTest, ReadsEveryFileThatComesWithTheProgram) {
   EXPECT_GE(files, 4);
 }
 
+constexpr const char* kGpuText = R"([gpu]
+memory_gb = 96.5
+multiprocessors = 100
+[contention]
+all_gather = 1
+reduce_scatter = 2
+all_reduce = 3
+all_to_all = 25
+broadcast = 99
+)";
+
+TEST(ClusterTest, ReadsTheGpuAndWhatCollectivesTakeFromIt) {
+  const Cluster cluster = ParseCluster(std::string(kSimpleText) + kGpuText, "mine.toml");
+  EXPECT_EQ(cluster.gpu.memory_gb, 96.5);
+  EXPECT_EQ(cluster.gpu.multiprocessors, 100);
+  EXPECT_DOUBLE_EQ(cluster.ComputeShareTaken(Collective::kAllGather), 0.01);
+  EXPECT_DOUBLE_EQ(cluster.ComputeShareTaken(Collective::kReduceScatter), 0.02);
+  EXPECT_DOUBLE_EQ(cluster.ComputeShareTaken(Collective::kAllReduce), 0.03);
+  EXPECT_DOUBLE_EQ(cluster.ComputeShareTaken(Collective::kAllToAll), 0.25);
+  EXPECT_DOUBLE_EQ(cluster.ComputeShareTaken(Collective::kBroadcast), 0.99);
+  EXPECT_EQ(cluster.ComputeShareTaken(Collective::kWait), 0);
+  EXPECT_EQ(cluster.ComputeShareTaken(Collective::kNone), 0);
+}
+
+// 16 to 24 of Hopper's 132 multiprocessors for tokens.
+TEST(ClusterTest, HopperGivesATenthOfItselfToCollectives) {
+  const Cluster h200 = ReadCluster(Folder() / "h200.toml");
+  EXPECT_EQ(h200.gpu.memory_gb, 141);
+  EXPECT_DOUBLE_EQ(h200.ComputeShareTaken(Collective::kAllToAll), 20.0 / 132);
+  EXPECT_DOUBLE_EQ(h200.ComputeShareTaken(Collective::kReduceScatter), 16.0 / 132);
+}
+
+TEST(ClusterTest, WithoutFiguresOfTheGpuNothingIsTaken) {
+  const Cluster cluster = ParseCluster(kSimpleText, "mine.toml");
+  EXPECT_EQ(cluster.gpu.memory_gb, 0);
+  EXPECT_EQ(cluster.gpu.multiprocessors, 0);
+  EXPECT_EQ(cluster.ComputeShareTaken(Collective::kAllToAll), 0);
+  const Cluster no_contention = ParseCluster(
+      std::string(kSimpleText) + "[gpu]\nmemory_gb = 8\nmultiprocessors = 4\n", "mine.toml");
+  EXPECT_EQ(no_contention.gpu.multiprocessors, 4);
+  EXPECT_EQ(no_contention.ComputeShareTaken(Collective::kAllToAll), 0);
+}
+
+TEST(ClusterTest, CollectivesLeaveSomethingToCompute) {
+  const std::string text = std::string(kSimpleText) + kGpuText;
+  EXPECT_TRUE(Contains(Problem(With(text, "= 99", "= 100")),
+                       "contention.broadcast is the integer 100; it must be an integer between 0 "
+                       "and 99"));
+  EXPECT_TRUE(Contains(Problem(With(text, "= 25", "= -1")), "an integer between 0 and 99"));
+  EXPECT_TRUE(Contains(Problem(With(text, "all_to_all = 25\n", "")),
+                       "the key contention.all_to_all is missing"));
+  EXPECT_TRUE(Contains(Problem(With(text, "multiprocessors = 100\n", "")),
+                       "the key gpu.multiprocessors is missing"));
+  EXPECT_TRUE(Contains(Problem(With(text, "memory_gb = 96.5", "memory_gb = 0")),
+                       "a number of GiB between"));
+}
+
 TEST(ClusterTest, TreesMayBeMissing) {
   const std::string text = H100Text();
   const std::size_t begin = text.find("[all_reduce.tree]");

@@ -241,6 +241,15 @@ double LinkModel::Microseconds(Collective kind, std::int64_t bytes, const GroupS
                       static_cast<double>(cluster_.gpus_per_node));
 }
 
+CollectiveTime LinkModel::Time(Collective kind, std::int64_t bytes, const GroupSpan& span) const {
+  const double total = Microseconds(kind, bytes, span);
+  if (total <= 0) return {};
+  const double latency = std::min(total, Microseconds(kind, 0, span));
+  return {.latency_us = latency,
+          .transfer_us = total - latency,
+          .resource = span.nodes > 1 ? LinkResource::kNetwork : LinkResource::kNode};
+}
+
 std::int64_t AllToAllVolume(std::span<const std::int64_t> sent,
                             std::span<const std::int64_t> received) {
   return std::max(std::accumulate(sent.begin(), sent.end(), std::int64_t{0}),

@@ -1,8 +1,8 @@
 // How long a collective takes on a cluster that is not there: what the emulated backend waits for,
 // and what passes that overlap communication plan with.
 //
-// The model knows one collective at a time: groups that use the same links at the same moment do
-// not slow each other down in it.
+// The model knows one collective at a time. sim/shared_links.h makes those that are under way at the
+// same moment share the links.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,21 @@ struct GroupSpan {
 // r / gpus_per_node.
 GroupSpan SpanOf(std::span<const std::int64_t> global_ranks, std::int64_t gpus_per_node);
 
+// What a collective shares with others that are under way: the links inside a node, or the network
+// between nodes.
+enum class LinkResource : std::uint8_t { kNone, kNode, kNetwork };
+
+// The time of one collective that has the links for itself, in two parts: what zero bytes take, in
+// which the links are idle, and the rest, in which it fills them.
+struct CollectiveTime {
+  double latency_us = 0;
+  double transfer_us = 0;  // never negative
+  LinkResource resource = LinkResource::kNone;
+
+  double total_us() const { return latency_us + transfer_us; }
+  bool operator==(const CollectiveTime&) const = default;
+};
+
 class LinkModel {
  public:
   explicit LinkModel(Cluster cluster);
@@ -44,6 +59,9 @@ class LinkModel {
   // Zero bytes still take the latency. A group of one rank takes 0, and so does kNone or kWait.
   // Allocates nothing; safe to call from several threads.
   double Microseconds(Collective kind, std::int64_t bytes, const GroupSpan& span) const;
+
+  // The same, split; total_us() is Microseconds() but for rounding. Of no resource if it takes no time.
+  CollectiveTime Time(Collective kind, std::int64_t bytes, const GroupSpan& span) const;
 
   const Cluster& cluster() const { return cluster_; }
 

@@ -202,6 +202,19 @@ TEST(LinkModelTest, OneRankTakesNoTime) {
   }
 }
 
+// Latency is what zero bytes take, and the resource says whether the group leaves its node.
+TEST(LinkModelTest, SplitsTheTimeOfACollective) {
+  const LinkModel model(Cluster{"x", "y", 8, SimpleLinks{{10, 1}, {100, 0.5}}});
+  EXPECT_EQ(model.Time(Collective::kAllGather, 7'000'000, {1, 7}),
+            (CollectiveTime{60, 6000, LinkResource::kNode}));
+  EXPECT_EQ(model.Time(Collective::kAllToAll, 8'000'000, {2, 4}),
+            (CollectiveTime{160, 32000, LinkResource::kNetwork}));
+  EXPECT_EQ(model.Time(Collective::kAllToAll, 0, {2, 4}),
+            (CollectiveTime{160, 0, LinkResource::kNetwork}));
+  EXPECT_EQ(model.Time(Collective::kAllGather, 1, {1, 1}), CollectiveTime{});
+  EXPECT_EQ(model.Time(Collective::kWait, 1, {2, 4}), CollectiveTime{});
+}
+
 std::vector<GroupSpan> ManySpans() {
   std::vector<GroupSpan> spans = {{2, 1, 7}, {3, 2, 1}};
   for (const std::int64_t nodes : {1, 2, 3, 4, 7, 8, 16, 31, 64, 256}) {
@@ -224,6 +237,9 @@ TEST_P(LinkModelPropertyTest, TimeIsPositiveAndNeverFallsAsMessagesGrow) {
         const auto bytes = static_cast<std::int64_t>(size);
         const double time = model.Microseconds(kind, bytes, span);
         ASSERT_TRUE(std::isfinite(time) && time > 0);
+        const CollectiveTime split = model.Time(kind, bytes, span);
+        ASSERT_GE(split.transfer_us, 0);
+        ASSERT_DOUBLE_EQ(split.total_us(), time);
         ASSERT_GE(time, before * (1 - 1e-12))
             << "collective " << static_cast<int>(kind) << " of " << bytes << " bytes on "
             << span.nodes << "x" << span.ranks_per_node << " is faster than of " << before_bytes;
