@@ -3,15 +3,21 @@
 // the other: the step, the same graph with collectives that are free, its collectives alone, and what
 // was predicted.
 //
-//   overlap_bench [--ways whole,block,moe_batch,moe_seq] [--chunks 2] [--scales 1] [job flags]
+//   overlap_bench [--ways whole,block,moe_batch,moe_seq] [--chunks 2] [--scales 1] [--eps 32]
+//                 [--loads balanced] [--pretended 0] [--random 0] [job flags]
 //
 // A way is `whole` (no chunks), `auto`, or a kind of module that is cut. Without job flags: deepseek_v3
 // with the widths of 16B and 8 layers on a GPU, ep 32 on an H100 cluster; a tiny one, ep 8, on a CPU.
+// Under other loads than balanced ones the order is planned anew for what arrives, as in a job.
+// --random N draws N jobs (ep, links, batch, memory policy), and compares auto with every choice that
+// it has, tried one by one.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <random>
 #include <string>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <vector>
@@ -20,8 +26,13 @@
 #include "gt/config/command_line.h"
 #include "gt/dist/world.h"
 #include "gt/exec/device.h"
+#include "gt/nn/module.h"
+#include "gt/sim/memory_curve.h"
+#include "gt/sim/routing_loads.h"
+#include "gt/train/memory_advice.h"
 #include "gt/train/setup.h"
 #include "gt/train/step.h"
+#include "gt/train/step_compiler.h"
 
 namespace {
 
@@ -51,7 +62,7 @@ gt::Config DefaultJob(bool gpu) {
   config.comm.backend = gt::CommBackend::kEmulated;
   config.comm.cluster = gpu ? "h100" : "slow";
   config.comm.trace_buf_size = 1 << 16;
-  config.debug.moe_force_load_balance = true;
+  config.debug.moe_load = "balanced";
   // What is known of a GPU fits all of its kind; CPUs differ.
   config.compile.costs = gpu ? gt::CostSource::kEstimated : gt::CostSource::kMeasured;
   config.threads = gpu ? 0 : 1;
@@ -74,12 +85,46 @@ void Choose(const std::string& way, int64_t chunks, gt::Config* config) {
   }
 }
 
+// Weights that are quick to make: what they are does not matter here.
+void FillModel(gt::LanguageModel& model, const gt::Config& config, c10::Device device) {
+  gt::nn::Allocate(model, device, gt::ToTorch(config.training.dtype));
+  at::NoGradGuard no_gradients;
+  at::manual_seed(1);
+  for (at::Tensor& parameter : model.parameters()) {
+    if (parameter.dim() > 1) {
+      parameter.normal_(0, 0.02);
+    } else {
+      parameter.fill_(1);
+    }
+  }
+}
+
+// Plans the order for the rows that really arrive.
+std::optional<gt::Timeline> PlanAnew(gt::TrainStep& step, gt::StepCompiler& compiler) {
+  const gt::RoutingLoads loads = gt::MeasuredLoads(*step.graph(), step.symbol_values());
+  std::unique_ptr<gt::Graph> graph = compiler.Unordered();
+  gt::ApplyLoads(*graph, loads);
+  compiler.Order(*graph);
+  std::optional<gt::Timeline> predicted = compiler.Predict(*graph);
+  step.Reorder(std::move(graph));
+  return predicted;
+}
+
+double MeanLoad(const gt::RoutingLoads& loads) {
+  double sum = 0;
+  for (const auto& [module, load] : loads.modules) sum += load.mean;
+  return loads.modules.empty() ? 1 : sum / static_cast<double>(loads.modules.size());
+}
+
 struct Measured {
   double step_ms = 0;
   double alone_ms = 0;  // its collectives, all launched at once, nothing else running
   int64_t peak = 0;
+  int64_t predicted_peak = 0;
   bool chunked = false;
   double predicted_ms = 0;
+  double load = 1;  // rows that arrive, relative to an even share
+  std::string choice;
 };
 
 // The same collectives again, on tensors of their sizes: queues that are never empty.
@@ -120,11 +165,12 @@ Measured Measure(const gt::Config& config, c10::Device device, bool alone) {
     gt::Mesh mesh(config.parallelism, world.size(), world.rank());
     gt::SetThreads(config.threads);
     gt::ModelPtr model = gt::BuildConfiguredModel(config, world, mesh);
-    gt::InitializeModel(*model, config, device);
+    FillModel(*model, config, device);
     gt::CaptureReport report;
-    auto step = gt::MakeCapturedStep(
-        *model, gt::CaptureStep(*model, config, device, false, &report, mesh, &world));
+    gt::Captured captured = gt::CaptureStep(*model, config, device, false, &report, mesh, &world);
+    auto step = gt::MakeCapturedStep(*model, std::move(captured));
     measured.chunked = report.chunked;
+    for (const std::string& line : report.choice) measured.choice += line + "\n";
     if (report.predicted) measured.predicted_ms = report.predicted->step / 1e3;
     auto [rows, length] = std::pair(config.training.local_batch_size, config.training.seq_len);
     at::manual_seed(1);
@@ -135,9 +181,17 @@ Measured Measure(const gt::Config& config, c10::Device device, bool alone) {
     batch.positions = at::arange(length, at::kLong).expand({rows, length}).contiguous().to(device);
     std::vector<double> times;
     std::vector<gt::CollectiveRecord> collectives;  // of one step
-    constexpr int kWarmUp = 3, kSteps = 7;
+    constexpr int kWarmUp = 2, kSteps = 5;
     for (int i = 0; i < kWarmUp + kSteps; ++i) {
       gt::Synchronize(device);
+      if (i == 1 && config.debug.moe_load != "balanced") {
+        measured.load = MeanLoad(gt::MeasuredLoads(*step->graph(), step->symbol_values()));
+        if (report.compiler) {
+          if (auto predicted = PlanAnew(*step, *report.compiler)) {
+            measured.predicted_ms = predicted->step / 1e3;
+          }
+        }
+      }
       if (i == kWarmUp) gt::ResetPeakMemory(device);
       const int64_t first = world.record().Last().number + 1;
       Clock::time_point start = Clock::now();
@@ -148,6 +202,10 @@ Measured Measure(const gt::Config& config, c10::Device device, bool alone) {
     }
     measured.step_ms = Median(times);
     measured.peak = gt::MemoryOf(device).peak;
+    gt::MemoryOptions memory;
+    memory.symbols.assign(step->symbol_values().begin(), step->symbol_values().end());
+    memory.cuda_workspace_bytes = gt::StepMemory(config, mesh).cuda_workspace_bytes;
+    measured.predicted_peak = gt::MeasureMemory(*step->graph(), memory).peak;
     if (alone) measured.alone_ms = TimeAlone(collectives, device);
   });
   return measured;
@@ -157,59 +215,169 @@ struct Wanted {
   gt::StringList ways = {"whole", "block", "moe_batch", "moe_seq"};
   gt::StringList chunks = {"2"};
   gt::StringList scales = {"1"};
+  gt::StringList eps;        // empty: as the job says
+  gt::StringList loads;      // likewise
+  gt::StringList pretended;  // likewise
+  int64_t random = 0;
+  int64_t seed = 1;
 };
+
+double Gibibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 class Table {
  public:
   Table(gt::Config config, c10::Device device, Wanted wanted)
-      : config_(std::move(config)), device_(device), wanted_(std::move(wanted)) {}
+      : config_(std::move(config)), device_(device), wanted_(std::move(wanted)) {
+    if (wanted_.eps.empty()) {
+      wanted_.eps = {std::to_string(config_.parallelism.expert_parallel_degree)};
+    }
+    if (wanted_.loads.empty()) wanted_.loads = {config_.debug.moe_load};
+    if (wanted_.pretended.empty()) {
+      wanted_.pretended = {std::to_string(config_.comm.pretended_rank)};
+    }
+  }
 
   void Print() {
     fmt::print(
-        "links   way        chunks      step   compute   network    hidden  of bound   speed-up  "
-        "predicted  peak\n");
-    for (const std::string& scale : wanted_.scales) {
-      config_.comm.emulated_time_scale = std::stod(scale);
-      whole_ms_ = 0;
-      for (const std::string& way : wanted_.ways) {
-        const bool whole = way == "whole";
-        for (const std::string& chunks : whole ? gt::StringList{"1"} : wanted_.chunks) {
-          PrintRow(way, std::stoll(chunks));
+        "  ep links load      rank (load) way       chunks     step  compute  network net/comp  "
+        "hidden of larger speed-up predicted (error)     peak predicted (error)\n");
+    for (const std::string& ep : wanted_.eps) {
+      for (const std::string& load : wanted_.loads) {
+        for (const std::string& rank : wanted_.pretended) {
+          for (const std::string& scale : wanted_.scales) {
+            config_.ranks = config_.parallelism.expert_parallel_degree = std::stoll(ep);
+            config_.debug.moe_load = load;
+            config_.comm.pretended_rank = std::stoll(rank);
+            config_.comm.emulated_time_scale = std::stod(scale);
+            whole_ms_ = 0;
+            PrintWays();
+          }
         }
+      }
+    }
+    PrintErrors();
+  }
+
+ private:
+  void PrintWays() {
+    for (const std::string& way : wanted_.ways) {
+      const bool fixed = way == "whole" || way == "auto";
+      for (const std::string& chunks : fixed ? gt::StringList{"1"} : wanted_.chunks) {
+        PrintRow(way, std::stoll(chunks));
       }
     }
   }
 
- private:
   void PrintRow(const std::string& way, int64_t chunks) {
     gt::Config config = config_;
     Choose(way, std::max<int64_t>(chunks, 2), &config);
     const Measured with = Measure(config, device_, /*alone=*/true);
-    // The very same order of nodes, which was made for the links as they are: only these are free.
-    config.debug.free_collectives = true;
-    const double compute = Measure(config, device_, /*alone=*/false).step_ms;
-    if (way == "whole") whole_ms_ = with.step_ms, whole_peak_ = with.peak;
-    const double exposed = std::max(0.0, with.step_ms - compute);
-    fmt::print("{:<7} {:<10} {:>6} {:>7.1f} ms {:>6.1f} ms {:>6.1f} ms {:>7.1f} % {:>7.3f} x",
-               config.comm.emulated_time_scale, way, with.chunked ? chunks : 1, with.step_ms,
-               compute, with.alone_ms, 100 * (1 - exposed / with.alone_ms),
-               with.step_ms / std::max(compute, with.alone_ms));
-    fmt::print(" {:>+8.1f} % {:>7.1f} ms  {:.2f} GiB",
-               whole_ms_ > 0 ? 100 * (whole_ms_ / with.step_ms - 1) : 0.0, with.predicted_ms,
-               static_cast<double>(with.peak) / (1 << 30));
-    if (whole_peak_ > 0) {
-      fmt::print(" ({:+.1f} %)",
-                 100 * (static_cast<double>(with.peak) / static_cast<double>(whole_peak_) - 1));
+    if (way == "whole") whole_ms_ = with.step_ms;
+    fmt::print("{:>4} {:<5} {:<9} {:>4} {:>5.2f}  {:<10} {:>5} {:>8.1f}", config.ranks,
+               config.comm.emulated_time_scale, config.debug.moe_load, config.comm.pretended_rank,
+               with.load, way, with.chunked ? chunks : 1, with.step_ms);
+    if (way == "whole" || way == "auto") {
+      fmt::print(" {:>8} {:>8.1f} {:>8} {:>7} {:>9}", "", with.alone_ms, "", "", "");
+    } else {
+      // The very same order of nodes, which was made for the links as they are: only these are free.
+      config.debug.free_collectives = true;
+      const double compute = Measure(config, device_, /*alone=*/false).step_ms;
+      const double exposed = std::max(0.0, with.step_ms - compute);
+      fmt::print(" {:>8.1f} {:>8.1f} {:>8.2f} {:>5.1f} % {:>7.3f} x", compute, with.alone_ms,
+                 with.alone_ms / compute, 100 * (1 - exposed / with.alone_ms),
+                 with.step_ms / std::max(compute, with.alone_ms));
     }
-    fmt::print("\n");
+    const double error = 100 * (with.predicted_ms / with.step_ms - 1);
+    const double peak_error = 100 * (Gibibytes(with.predicted_peak) / Gibibytes(with.peak) - 1);
+    if (with.predicted_ms > 0) errors_.push_back(std::abs(error));
+    fmt::print(" {:>+7.1f} % {:>9.1f} {:>+6.1f} % {:>8.2f} {:>9.2f} {:>+6.1f} %\n",
+               whole_ms_ > 0 ? 100 * (whole_ms_ / with.step_ms - 1) : 0.0, with.predicted_ms, error,
+               Gibibytes(with.peak), Gibibytes(with.predicted_peak), peak_error);
+    if (!with.choice.empty()) fmt::print("     {}", with.choice);
     std::fflush(stdout);
+  }
+
+  void PrintErrors() {
+    if (errors_.empty()) return;
+    fmt::print("predicted against measured steps: median {:.1f} %, worst {:.1f} %\n",
+               Median(errors_), *std::max_element(errors_.begin(), errors_.end()));
   }
 
   gt::Config config_;
   c10::Device device_;
   Wanted wanted_;
   double whole_ms_ = 0;
-  int64_t whole_peak_ = 0;
+  std::vector<double> errors_;
+};
+
+// auto against all that it can choose from.
+class Lottery {
+ public:
+  Lottery(gt::Config config, c10::Device device, const Wanted& wanted)
+      : config_(std::move(config)), device_(device), random_(wanted.seed), jobs_(wanted.random) {}
+
+  void Print() {
+    fmt::print("  ep links  rows  policy           whole     auto     best (which)     auto/best  "
+               "auto/whole\n");
+    for (int64_t job = 0; job < jobs_; ++job) PrintJob();
+    fmt::print("auto / best: median {:.3f}, worst {:.3f}; auto / whole: worst {:.3f}\n",
+               Median(to_best_), *std::max_element(to_best_.begin(), to_best_.end()),
+               *std::max_element(to_whole_.begin(), to_whole_.end()));
+  }
+
+ private:
+  template <typename T>
+  T Draw(const std::vector<T>& of) {
+    return of[random_() % of.size()];
+  }
+
+  double TimeOf(const gt::Config& config) {
+    return Measure(config, device_, /*alone=*/false).step_ms;
+  }
+
+  void PrintJob() {
+    gt::Config config = config_;
+    config.ranks = config.parallelism.expert_parallel_degree = Draw<int64_t>({8, 16, 32, 64});
+    config.comm.emulated_time_scale = Draw<double>({0.1, 0.3, 0.6, 1, 1.5, 3});
+    config.training.local_batch_size = Draw<int64_t>({1, 2, 3, 4, 6});
+    config.compile.memory_policy =
+        Draw<gt::MemoryPolicy>({gt::MemoryPolicy::kNone, gt::MemoryPolicy::kDefault,
+                                gt::MemoryPolicy::kFull, gt::MemoryPolicy::kNone});
+    std::map<std::string, double> times;
+    auto try_one = [&](const std::string& way, int64_t chunks) {
+      gt::Config chosen = config;
+      Choose(way, chunks, &chosen);
+      times[way == "whole" ? way : fmt::format("{} {}", way, chunks)] = TimeOf(chosen);
+    };
+    try_one("whole", 2);
+    for (int64_t chunks : {2, 3, 4}) {
+      if (chunks <= config.training.local_batch_size) {
+        try_one("block", chunks);
+        try_one("moe_batch", chunks);
+      }
+      try_one("moe_seq", chunks);
+    }
+    gt::Config automatic = config;
+    Choose("auto", 2, &automatic);
+    const Measured chosen = Measure(automatic, device_, /*alone=*/false);
+    const auto best = std::min_element(times.begin(), times.end(), [](const auto& a, const auto& b) {
+      return a.second < b.second;
+    });
+    to_best_.push_back(chosen.step_ms / best->second);
+    to_whole_.push_back(chosen.step_ms / times.at("whole"));
+    fmt::print("{:>4} {:>5} {:>5}  {:<12} {:>8.1f} {:>8.1f} {:>8.1f} ({:<11}) {:>7.3f} {:>9.3f}\n",
+               config.ranks, config.comm.emulated_time_scale, config.training.local_batch_size,
+               gt::EnumName(config.compile.memory_policy), times.at("whole"), chosen.step_ms,
+               best->second, best->first, to_best_.back(), to_whole_.back());
+    fmt::print("     {}", chosen.choice);
+    std::fflush(stdout);
+  }
+
+  gt::Config config_;
+  c10::Device device_;
+  std::mt19937_64 random_;
+  int64_t jobs_;
+  std::vector<double> to_best_, to_whole_;
 };
 
 }  // namespace
@@ -224,12 +392,21 @@ int main(int count, char** arguments) {
     line.Flag("ways", &wanted.ways, "whole, auto, block, moe_batch, moe_seq")
         .Flag("chunks", &wanted.chunks, "numbers of chunks to try")
         .Flag("scales", &wanted.scales, "factors on the time of collectives")
+        .Flag("eps", &wanted.eps, "degrees of expert parallelism, of as many ranks")
+        .Flag("loads", &wanted.loads, "values of debug.moe_load")
+        .Flag("pretended", &wanted.pretended, "ranks to be")
+        .Flag("random", &wanted.random, gt::AtLeast(0), "jobs to draw, for auto against its choices")
+        .Flag("seed", &wanted.seed, gt::AtLeast(0), "of that draw")
         .WithConfig(&config);
     if (!line.Parse(count - 1, arguments + 1)) {
       fmt::print("{}", line.Help());
       return 0;
     }
-    Table(config, device, wanted).Print();
+    if (wanted.random > 0) {
+      Lottery(config, device, wanted).Print();
+    } else {
+      Table(config, device, wanted).Print();
+    }
   } catch (const gt::Error& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 1;

@@ -128,7 +128,7 @@ void CheckEpOverlap(const Config& config, bool rewrites, Problems& problems) {
   const Config::Compile& compile = config.compile;
   const Config::Compile::EpOverlap& overlap = compile.ep_overlap;
   const bool eager = overlap.strategy == ChunkStrategy::kEager;
-  const bool enabled = overlap.enabled != AutoSwitch::kFalse;
+  const bool enabled = overlap.enabled == AutoSwitch::kTrue;  // auto chooses what is possible
   if (enabled && !eager && !rewrites) {
     problems.Add(ErrorCode::kConflictingOptions,
                  "compile.ep_overlap.strategy graph rewrites the captured graph, which {} leaves "

@@ -465,6 +465,16 @@ void World::Publish(const std::string& name, const std::string& text) {
   if (store_ != nullptr) store_->set("text/" + name, ToBytes(text));
 }
 
+std::string World::DecideForAll(const std::string& what,
+                                const std::function<std::string()>& decide) {
+  if (size_ == 1 || pretended()) return decide();
+  const std::string name = fmt::format("decision {}: {}", decisions_++, what);
+  if (!first()) return Read(name, /*writer=*/0);
+  std::string decision = decide();
+  Publish(name, decision);
+  return decision;
+}
+
 std::string World::Read(const std::string& name, int64_t writer) {
   using Clock = std::chrono::steady_clock;
   std::string key = "text/" + name;

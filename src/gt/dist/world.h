@@ -67,6 +67,11 @@ class World {
   void Publish(const std::string& name, const std::string& text);
   std::string Read(const std::string& name, int64_t writer);
 
+  // One decision for all ranks: the first one decides and publishes, the others are given its answer.
+  // Every rank must ask in the same order; `what` is for messages. Where one rank stands for all, it
+  // decides.
+  std::string DecideForAll(const std::string& what, const std::function<std::string()>& decide);
+
   // Sends a tensor in host memory to another rank, or receives it; they must come in pairs.
   void Send(const at::Tensor& tensor, int64_t rank);
   void Receive(at::Tensor& tensor, int64_t rank);
@@ -106,6 +111,7 @@ class World {
   std::deque<Group> groups_;  // addresses stay
   std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> process_groups_;
   const Group* control_ = nullptr;
+  int64_t decisions_ = 0;
   std::shared_ptr<void> emulation_;
 };
 

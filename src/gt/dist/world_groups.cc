@@ -33,4 +33,26 @@ std::string WorldGroups::Apart(std::string_view source, Purpose purpose) {
   return name;
 }
 
+const Group* FindSource(const World& world, std::string_view name) {
+  while (true) {
+    if (const Group* group = world.Find(std::string(name))) return group;
+    const size_t dot = name.rfind('.');
+    if (dot == name.npos) return nullptr;
+    name = name.substr(0, dot);
+  }
+}
+
+ProcessGroups::Info ImaginedGroups::Find(std::string_view name) {
+  if (const Group* group = world_.Find(std::string(name))) {
+    return {reinterpret_cast<int64_t>(group), group->ranks};
+  }
+  Info info = identities_.Find(name);  // small numbers are nobody's address
+  if (const Group* source = FindSource(world_, name)) info.ranks = source->ranks;
+  return info;
+}
+
+std::string ImaginedGroups::Apart(std::string_view source, Purpose purpose) {
+  return identities_.Apart(source, purpose);
+}
+
 }  // namespace gt

@@ -19,4 +19,22 @@ class WorldGroups : public ProcessGroups {
   World& world_;
 };
 
+// The same for a step that one rank alone looks at: groups of their own have a name, and nothing is
+// made for them.
+class ImaginedGroups : public ProcessGroups {
+ public:
+  explicit ImaginedGroups(World& world) : world_(world) {}
+
+  Info Find(std::string_view name) override;
+  std::string Apart(std::string_view source, Purpose purpose) override;
+
+ private:
+  World& world_;
+  NamedGroups identities_;
+};
+
+// The group of that name, or the one that a name made by ProcessGroups::Apart was made from; null when
+// there is neither.
+const Group* FindSource(const World& world, std::string_view name);
+
 }  // namespace gt

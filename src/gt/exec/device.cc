@@ -40,15 +40,34 @@ struct CudaLoad {
   std::string problem;
 };
 
+// Asked of the driver: once libtorch's CUDA library is loaded, nothing can stand in for a GPU that is
+// not there (trace/absent_gpu.h).
+bool DriverHasGpu(void* driver) {
+  using Init = int (*)(unsigned);
+  using GetCount = int (*)(int*);
+  auto init = reinterpret_cast<Init>(dlsym(driver, "cuInit"));
+  auto get_count = reinterpret_cast<GetCount>(dlsym(driver, "cuDeviceGetCount"));
+  int count = 0;
+  return init != nullptr && get_count != nullptr && init(0) == 0 && get_count(&count) == 0 &&
+         count > 0;
+}
+
 CudaLoad LoadCuda() {
-  if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+  if (driver == nullptr) {
     return {false, "no NVIDIA driver was found (libcuda.so.1 cannot be loaded)"};
   }
+  if (!DriverHasGpu(driver)) return {false, "the driver reports no usable GPU"};
   if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
     return {false, std::string("libtorch's CUDA library cannot be loaded: ") + dlerror()};
   }
   if (!at::globalContext().hasCUDA()) return {false, "the driver reports no usable GPU"};
   return {true, ""};
+}
+
+const CudaLoad& Cuda() {
+  static const CudaLoad cuda = LoadCuda();
+  return cuda;
 }
 
 // Asked of the driver itself, since libtorch's own answer needs its CUDA headers.
@@ -100,9 +119,11 @@ void PrepareEnvironment(bool deterministic) {
   if (deterministic) SetVariable("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
 }
 
+bool CudaUsable() { return Cuda().usable; }
+
 c10::Device ChooseDevice(DeviceChoice choice, int64_t local_rank) {
   if (choice == DeviceChoice::kCpu) return c10::kCPU;
-  static const CudaLoad cuda = LoadCuda();
+  const CudaLoad& cuda = Cuda();
   if (cuda.usable) {
     c10::impl::VirtualGuardImpl gpus(c10::kCUDA);
     if (local_rank >= gpus.deviceCount()) {
@@ -153,6 +174,12 @@ void ResetPeakMemory(c10::Device device) {
   } else {
     CurrentMeter().ResetPeak();
   }
+}
+
+int64_t TotalMemoryOf(c10::Device gpu) {
+  at::globalContext().lazyInitDevice(c10::kCUDA);
+  return static_cast<int64_t>(
+      at::getDeviceAllocator(c10::kCUDA)->getMemoryInfo(gpu.index()).second);
 }
 
 int64_t AvailableMemoryOf(c10::Device device) {

@@ -21,6 +21,9 @@ void PrepareEnvironment(bool deterministic);
 // With several ranks on a machine, each takes the GPU of its own number, `local_rank`.
 c10::Device ChooseDevice(DeviceChoice choice, int64_t local_rank = 0);
 
+// Whether this machine has a GPU that libtorch can use. Loads the CUDA library if so.
+bool CudaUsable();
+
 // Intra-op threads; 0 keeps libtorch's default. The number changes the order of some sums, and so
 // bits.
 void SetThreads(int64_t threads);
@@ -42,6 +45,8 @@ struct MemoryUse {
 MemoryUse MemoryOf(c10::Device device);
 // The peak counts from now on.
 void ResetPeakMemory(c10::Device device);
+// Bytes that a GPU has, in use or not.
+int64_t TotalMemoryOf(c10::Device gpu);
 // Bytes that are free on the device: not in use by this process or any other.
 int64_t AvailableMemoryOf(c10::Device device);
 // Allocations of this rank that go beyond fail with libtorch's OutOfMemoryError.

@@ -1,11 +1,18 @@
 #include "gt/passes/ep_overlap_schedule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <limits>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "gt/base/byte_text.h"
+#include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/passes/dependencies.h"
+#include "gt/passes/order_text.h"
 #include "gt/passes/overlap_order.h"
 #include "gt/passes/overlap_structural.h"
 
@@ -22,19 +29,45 @@ std::unique_ptr<CostModel> TypicalCosts(const Graph& graph) {
   return MakeCostModel(graph, {.device = SpeedOf(links.cluster().generation), .links = &links});
 }
 
-// Memory cannot be freed at will, so an order may go beyond what it was to keep to; it is then held
-// back earlier.
-OverlapOrder::Result WithinBudget(OverlapOrder& orders, int32_t window, int64_t budget) {
-  constexpr int kAttempts = 4;
-  OverlapOrder::Result result;
-  int64_t brake = budget;
-  for (int i = 0; i < kAttempts; ++i) {
-    result = orders.WithinWindow(window, brake);
-    if (result.peak <= budget) break;
-    brake -= result.peak - budget;
+// Orders that were tried: the fastest of all, and the fastest within the budget. If none is within it,
+// the one that goes least beyond.
+class Contest {
+ public:
+  explicit Contest(int64_t budget) : budget_(budget) {}
+
+  // Returns whether the order is within the budget.
+  bool Enter(std::string_view name, OverlapOrder::Result result) {
+    log::Debug("overlap, {}: {:.1f} ms, {} of {} allowed", name, result.microseconds / 1e3,
+               ByteText(result.peak), budget_ == kNoLimit ? "any" : ByteText(budget_));
+    const bool fits = result.peak <= budget_;
+    ++entered_;
+    if (!fits) ++over_budget_;
+    if (!fastest_ || result.microseconds < fastest_->microseconds) {
+      fastest_ = {{}, result.microseconds, result.peak};
+    }
+    if (!best_ || IsBetter(result, *best_)) best_ = std::move(result);
+    return fits;
   }
-  return result;
-}
+
+  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+  const OverlapOrder::Result& best() const { return *best_; }
+  const OverlapOrder::Result& fastest() const { return *fastest_; }  // without its order
+  int64_t entered() const { return entered_; }
+  int64_t over_budget() const { return over_budget_; }
+
+ private:
+  bool IsBetter(const OverlapOrder::Result& a, const OverlapOrder::Result& b) const {
+    const int64_t excess_a = std::max<int64_t>(a.peak - budget_, 0);
+    const int64_t excess_b = std::max<int64_t>(b.peak - budget_, 0);
+    if (excess_a != excess_b) return excess_a < excess_b;
+    return a.microseconds < b.microseconds;
+  }
+
+  int64_t budget_;
+  std::optional<OverlapOrder::Result> best_, fastest_;
+  int64_t entered_ = 0, over_budget_ = 0;
+};
 
 bool InBody(const Node& node) {
   return node.meta().chunk != nullptr && node.meta().chunk->role == ChunkRole::kBody;
@@ -42,14 +75,18 @@ bool InBody(const Node& node) {
 
 }  // namespace
 
-EpOverlapSchedule::EpOverlapSchedule(EpOverlapOptions options, CostModelFor costs,
-                                     std::shared_ptr<const int64_t> whole_peak)
-    : costs_(costs ? std::move(costs) : TypicalCosts), whole_peak_(std::move(whole_peak)) {
+EpOverlapSchedule::EpOverlapSchedule(EpOverlapOptions options, EpOverlapContext context)
+    : context_(std::move(context)) {
+  if (!context_.costs) context_.costs = TypicalCosts;
   Declare("mode", &options_.mode,
           "how filler is chosen: by predicted times, by structure alone, or not at all");
   Declare("memory_headroom", &options_.memory_headroom,
-          "share by which the memory that the step allocates may grow, with mode cost",
-          Within(0, 10));
+          "share by which the memory that the step allocates may grow, with mode cost; negative: "
+          "memory_budget alone decides",
+          Within(-1, 10));
+  Declare("memory_budget", &options_.memory_budget,
+          "bytes that the step may allocate and have in use at once, with mode cost; 0: no limit",
+          AtLeast(0));
   Declare("pair_first", &options_.pair_first,
           "with mode structural: token counts of all chunks go to the host together");
   options_ = options;
@@ -60,13 +97,15 @@ const PassInfo& EpOverlapSchedule::info() const {
       .name = "ep_overlap_schedule",
       .summary = "Orders a chunked step so that exchanges of tokens hide behind compute.",
       .description =
-          "With mode cost, nodes are put into the order in which a device would best run them: "
-          "exchanges start as soon as their tokens are there, waits come when their exchange is "
-          "done, and compute of other chunks, of recomputation and of weight gradients fills the "
-          "time between, as long as predicted times say it lasts. Several windows are tried; the "
-          "fastest whose memory is within the headroom is taken. With mode structural, filler is "
-          "chosen by rules about chunks and exchanges alone. On a GPU, a read of token counts "
-          "becomes a copy that begins early and a read that blocks late.",
+          "With mode cost, several orders are judged by one clock and one account of memory, and the "
+          "fastest within the budget is taken: the graph's own, those of mode structural, and the "
+          "orders in which a device would run the nodes if it could choose: exchanges start as soon "
+          "as their tokens are there, waits come when their exchange is done, and compute of other "
+          "chunks, of recomputation and of weight gradients fills the time between, within windows "
+          "of several widths; near the limit of memory windows are narrowed locally. The best one "
+          "is improved by moving single chains into the longest stalls. With mode structural, "
+          "filler is chosen by rules about chunks and exchanges alone. On a GPU, a read of token "
+          "counts becomes a copy that begins early and a read that blocks late.",
       .reads = "chunk metadata of either producer, exchange labels, collective facts, costs.",
       .writes = "the order of nodes; gt::offload in front of reads of token counts on a GPU.",
       .never =
@@ -82,9 +121,16 @@ bool EpOverlapSchedule::Run(Graph& graph) {
     chunked |= node->op().collective == Collective::kAllToAll && InBody(*node);
   }
   if (!chunked || options_.mode == OverlapSchedule::kNone) return false;
-  bool split = SplitReads(graph);
-  bool moved =
-      options_.mode == OverlapSchedule::kCost ? OrderByCost(graph) : OrderByStructure(graph);
+  const bool split = SplitReads(graph);
+  Dependencies dependencies(graph);
+  auto decide = [&] {
+    return OrderToText(graph, dependencies,
+                       options_.mode == OverlapSchedule::kCost
+                           ? OrderByCost(graph, dependencies)
+                           : StructuralOrder(graph, dependencies, options_.pair_first));
+  };
+  const std::string text = context_.decide_for_all ? context_.decide_for_all(decide) : decide();
+  const bool moved = Apply(graph, dependencies, OrderFromText(graph, dependencies, text));
   return split || moved;
 }
 
@@ -108,38 +154,49 @@ bool EpOverlapSchedule::SplitReads(Graph& graph) {
   return split_reads_.value() > before;
 }
 
-bool EpOverlapSchedule::OrderByCost(Graph& graph) {
-  Dependencies dependencies(graph);
-  std::unique_ptr<CostModel> costs = costs_(graph);
+std::vector<int32_t> EpOverlapSchedule::OrderByCost(Graph& graph,
+                                                    const Dependencies& dependencies) {
+  std::unique_ptr<CostModel> costs = context_.costs(graph);
   OverlapOrder orders(graph, dependencies, *costs);
-  const OverlapOrder::Result before = orders.AsItIs();
-  const int64_t allowed = std::max(before.peak, whole_peak_ ? *whole_peak_ : 0);
-  const auto budget =
-      static_cast<int64_t>(static_cast<double>(allowed) * (1 + options_.memory_headroom));
-  const int32_t unit = orders.exchanges_per_region();
-  std::optional<OverlapOrder::Result> best;
-  for (int32_t window : {unit / 2, 2 * unit / 3, unit, 2 * unit}) {
-    OverlapOrder::Result result = WithinBudget(orders, window, budget);
-    log::Debug(
-        "overlap within {} exchanges: {:.1f} ms instead of {:.1f}, {} instead of {}, {} allowed",
-        window, result.microseconds / 1e3, before.microseconds / 1e3, ByteText(result.peak),
-        ByteText(before.peak), ByteText(budget));
-    if (result.peak > budget) {
-      ++over_budget_;
-      continue;
-    }
-    const double to_beat = best ? best->microseconds : before.microseconds;
-    if (result.microseconds < to_beat) best = std::move(result);
+  OverlapOrder::Result given = orders.AsItIs();
+  int64_t budget = options_.memory_budget > 0 ? options_.memory_budget : Contest::kNoLimit;
+  if (options_.memory_headroom >= 0) {
+    const int64_t before = std::max(given.peak, context_.whole_peak ? *context_.whole_peak : 0);
+    budget = std::min(
+        budget, static_cast<int64_t>(static_cast<double>(before) * (1 + options_.memory_headroom)));
   }
-  microseconds_before_ += static_cast<int64_t>(before.microseconds);
-  microseconds_after_ += static_cast<int64_t>(best ? best->microseconds : before.microseconds);
-  if (!best) return false;
-  return Apply(graph, dependencies, best->order);
-}
+  microseconds_before_ += static_cast<int64_t>(given.microseconds);
+  Contest contest(budget);
+  contest.Enter("as it is", std::move(given));
+  for (bool pair_first : {false, true}) {
+    try {
+      contest.Enter(pair_first ? "structural, pairs first" : "structural",
+                    orders.Judge(StructuralOrder(graph, dependencies, pair_first)));
+    } catch (const Error& error) {  // its rules do not fit every step
+      log::Debug("overlap, structural: {}", error.what());
+    }
+  }
+  const int32_t unit = orders.exchanges_per_region();
+  for (int32_t window : {unit / 2, 2 * unit / 3, unit, 2 * unit}) {
+    const std::string name = fmt::format("within {} exchanges", window);
+    if (contest.Enter(name, orders.WithinWindow(window, Contest::kNoLimit))) continue;
+    contest.Enter(name + ", held back", orders.WithinWindow(window, budget));
+  }
+  // As many tries as take about as long as everything above, at the least.
+  constexpr int64_t kNodesLookedAt = 1'000'000;
+  const auto tries =
+      static_cast<int>(std::clamp<int64_t>(kNodesLookedAt / dependencies.count(), 8, 64));
+  contest.Enter("with stalls filled", orders.FillStalls(contest.best(), budget, tries));
 
-bool EpOverlapSchedule::OrderByStructure(Graph& graph) {
-  Dependencies dependencies(graph);
-  return Apply(graph, dependencies, StructuralOrder(graph, dependencies, options_.pair_first));
+  const OverlapOrder::Result& best = contest.best();
+  candidates_ += contest.entered();
+  over_budget_ += contest.over_budget();
+  microseconds_after_ += static_cast<int64_t>(best.microseconds);
+  if (contest.fastest().microseconds < best.microseconds && budget != Contest::kNoLimit) {
+    bytes_missing_ += contest.fastest().peak - budget;
+    microseconds_unlimited_ += static_cast<int64_t>(contest.fastest().microseconds);
+  }
+  return best.order;
 }
 
 bool EpOverlapSchedule::Apply(Graph& graph, const Dependencies& dependencies,

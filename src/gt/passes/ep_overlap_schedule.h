@@ -3,6 +3,9 @@
 
 #include <functional>
 #include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "gt/config/config.h"
 #include "gt/passes/dependencies.h"
@@ -15,39 +18,55 @@ using CostModelFor = std::function<std::unique_ptr<CostModel>(const Graph&)>;
 
 struct EpOverlapOptions {
   OverlapSchedule mode = OverlapSchedule::kCost;
-  double memory_headroom = 0.02;
+  // Share by which the memory that the step allocates may grow; negative: up to `memory_budget`.
+  double memory_headroom = -1;
+  // Bytes that the step may allocate and have in use at once, whatever the headroom; 0: no limit.
+  int64_t memory_budget = 0;
   // Copies of token counts of all chunks go to the host together, for modules that begin with their
   // exchange (structural mode).
   bool pair_first = false;
 };
 
-class EpOverlapSchedule : public Pass {
- public:
+// Lets all ranks apply one decision: the first rank calls `decide` and publishes what it returns, the
+// others get that text without deciding anything.
+using DecideForAll = std::function<std::string(const std::function<std::string()>& decide)>;
+
+// What the pass needs to know of the job.
+struct EpOverlapContext {
   // Without a cost model the step is taken to run on GPUs of today with a network between nodes of
   // eight.
-  // `whole_peak`: what the step had in use at its peak before it was cut (passes/measure_peak.h), which
-  // it may have again; null: what it has as it is given.
-  explicit EpOverlapSchedule(EpOverlapOptions options = {}, CostModelFor costs = {},
-                             std::shared_ptr<const int64_t> whole_peak = nullptr);
+  CostModelFor costs = {};
+  // What the step had in use at its peak before it was cut (passes/measure_peak.h), which it may have
+  // again; null: what it has as it is given.
+  std::shared_ptr<const int64_t> whole_peak = {};
+  DecideForAll decide_for_all = {};  // null: this rank is alone
+};
+
+class EpOverlapSchedule : public Pass {
+ public:
+  explicit EpOverlapSchedule(EpOverlapOptions options = {}, EpOverlapContext context = {});
 
   const PassInfo& info() const override;
   bool Run(Graph& graph) override;
 
  private:
   bool SplitReads(Graph& graph);
-  bool OrderByCost(Graph& graph);
-  bool OrderByStructure(Graph& graph);
+  std::vector<int32_t> OrderByCost(Graph& graph, const Dependencies& dependencies);
   bool Apply(Graph& graph, const Dependencies& dependencies, std::span<const int32_t> order);
 
   EpOverlapOptions options_;
-  CostModelFor costs_;
-  std::shared_ptr<const int64_t> whole_peak_;
+  EpOverlapContext context_;
   Counter split_reads_{this, "split_reads", "reads of token counts that begin before they block"};
   Counter moved_{this, "moved", "nodes with another place among the others"};
+  Counter candidates_{this, "candidates", "orders that were judged"};
   Counter over_budget_{this, "over_budget", "orders that were dropped for their memory"};
   Counter microseconds_before_{this, "microseconds_before",
                                "length of the step before, as predicted"};
   Counter microseconds_after_{this, "microseconds_after", "length of the step now, as predicted"};
+  Counter bytes_missing_{this, "bytes_missing",
+                         "memory beyond the budget that the fastest order would need"};
+  Counter microseconds_unlimited_{this, "microseconds_unlimited",
+                                  "length of the step with that order"};
 };
 
 }  // namespace gt

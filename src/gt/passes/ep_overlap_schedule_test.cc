@@ -7,6 +7,7 @@
 #include "gt/ir/text.h"
 #include "gt/passes/live_memory.h"
 #include "gt/passes/manager.h"
+#include "gt/passes/overlap_order.h"
 #include "gt/passes/overlap_structural.h"
 #include "gt/passes/overlap_test_util.h"
 #include "gt/passes/registry.h"
@@ -47,7 +48,8 @@ PassRun RunManaged(Graph& graph, std::unique_ptr<Pass> pass) {
 PassRun Schedule(TimedStep& step, EpOverlapOptions options = kGenerous,
                  std::shared_ptr<const int64_t> whole_peak = nullptr) {
   return RunManaged(step.graph(),
-                    std::make_unique<EpOverlapSchedule>(options, CostsOf(step), whole_peak));
+                    std::make_unique<EpOverlapSchedule>(
+                        options, EpOverlapContext{CostsOf(step), std::move(whole_peak)}));
 }
 
 // Attention A, dispatch D, experts E, combine C, shared expert S, result O.
@@ -118,7 +120,7 @@ TEST(EpOverlapSchedule, ModeStructuralKnowsNoCosts) {
       ADD_FAILURE() << "costs were asked for";
       return nullptr;
     };
-    PassRun run = RunManaged(step.graph(), std::make_unique<EpOverlapSchedule>(options, no_costs));
+    PassRun run = RunManaged(step.graph(), std::make_unique<EpOverlapSchedule>(options, EpOverlapContext{no_costs}));
     EXPECT_TRUE(run.changed);
     Dependencies ties(other.graph());
     std::vector<int32_t> order = StructuralOrder(other.graph(), ties, pair_first);
@@ -267,12 +269,95 @@ TEST(EpOverlapSchedule, TheWholeStepsPeakIsAllowed) {
   EXPECT_EQ(less.Names(), bound.Names());
 }
 
+// A budget in bytes holds whatever the headroom is.
+TEST(EpOverlapSchedule, KeepsToItsBudget) {
+  TimedStep free = Stack(3);
+  Schedule(free, {});
+  const int64_t wanted = PeakInUse(free.graph());
+  for (int64_t less = 0; less < 6; ++less) {
+    TimedStep bound = Stack(3);
+    const int64_t given = PeakInUse(bound.graph());
+    PassRun run = Schedule(bound, {.memory_budget = wanted - 64 * less});
+    EXPECT_LE(PeakInUse(bound.graph()), std::max(given, wanted - 64 * less));
+    EXPECT_LE(Count(run, "microseconds_after"), Count(run, "microseconds_before"));
+    // What more memory would bring is told.
+    if (Count(run, "bytes_missing") == 0) continue;
+    EXPECT_LT(Count(run, "microseconds_unlimited"), Count(run, "microseconds_after"));
+    TimedStep more = Stack(3);
+    PassRun with = Schedule(
+        more, {.memory_budget = wanted - 64 * less + Count(run, "bytes_missing")});
+    EXPECT_LE(Count(with, "microseconds_after"), Count(run, "microseconds_unlimited"));
+  }
+  TimedStep both = Stack(3);
+  Schedule(both, {.memory_headroom = 10, .memory_budget = wanted - 64});
+  EXPECT_LE(PeakInUse(both.graph()), wanted - 64);
+}
+
+// Near the limit overlap is given up where memory is short, not everywhere: with a little less than
+// it wants, a deep stack loses a part of what the order gains, not all of it.
+TEST(EpOverlapSchedule, MemoryIsNotAllOrNothing) {
+  constexpr int kBlocks = 8;
+  TimedStep free = Stack(kBlocks);
+  PassRun with_all = Schedule(free, {});
+  const double before = static_cast<double>(Count(with_all, "microseconds_before"));
+  const double gained = before - static_cast<double>(Count(with_all, "microseconds_after"));
+  const int64_t wanted = PeakInUse(free.graph());
+  TimedStep bound = Stack(kBlocks);
+  ASSERT_LT(PeakInUse(bound.graph()), wanted);
+  PassRun run = Schedule(bound, {.memory_budget = wanted - 1});
+  EXPECT_GT(before - static_cast<double>(Count(run, "microseconds_after")), 0.5 * gained);
+}
+
+// No candidate is predicted to be faster than what is taken.
+TEST(EpOverlapSchedule, IsNeverSlowerThanItsParts) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    auto step = RandomTimedStep(seed, 5, 2, 12, seed % 2 == 0);
+    const NamedCosts costs = step->Costs();
+    Dependencies ties(step->graph());
+    OverlapOrder orders(step->graph(), ties, costs);
+    double fastest = orders.AsItIs().microseconds;
+    for (int32_t window : {1, 2, 3, 4, 6, 8}) {
+      fastest = std::min(fastest, orders.WithinWindow(window, int64_t{1} << 40).microseconds);
+    }
+    for (bool pairs : {false, true}) {
+      try {
+        fastest = std::min(
+            fastest, orders.Judge(StructuralOrder(step->graph(), ties, pairs)).microseconds);
+      } catch (const Error&) {  // random steps need not keep to its rules
+      }
+    }
+    PassRun run = Schedule(*step, {});
+    // Windows are those of the pass, so that one of the others may be luckier by a little.
+    EXPECT_LE(Count(run, "microseconds_after"), 1.05 * fastest + 1) << seed;
+    EXPECT_LE(Count(run, "microseconds_after"), Count(run, "microseconds_before"));
+  }
+}
+
+// One rank decides, the others apply what it says and look at no costs.
+TEST(EpOverlapSchedule, RanksApplyWhatTheFirstOneDecided) {
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    auto step = RandomTimedStep(seed, 4, 2, 12, true);
+    auto other = step->graph().Clone();
+    std::string published;
+    EpOverlapContext first = {CostsOf(*step)}, second;
+    first.decide_for_all = [&](const auto& decide) { return published = decide(); };
+    second.costs = [](const Graph&) -> std::unique_ptr<CostModel> {
+      ADD_FAILURE() << "the second rank plans for itself";
+      return nullptr;
+    };
+    second.decide_for_all = [&](const auto&) { return published; };
+    EpOverlapSchedule({}, first).Run(step->graph());
+    EpOverlapSchedule({}, second).Run(*other);
+    EXPECT_EQ(step->graph().Hash(), other->Hash()) << seed;
+  }
+}
+
 // The same object or another one, on equal graphs: equal orders. On its own output it gives a legal
 // order again, and no slower one.
 TEST(EpOverlapSchedule, IsRepeatable) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     auto step = RandomTimedStep(seed, 4, 2, 12, true);
-    auto costs = CostsOf(*step);
+    const EpOverlapContext costs = {CostsOf(*step)};
     auto first = step->graph().Clone(), second = step->graph().Clone(),
          third = step->graph().Clone();
     EpOverlapSchedule pass(kGenerous, costs);
@@ -308,9 +393,11 @@ TEST(EpOverlapSchedule, NeedsNoCostModel) {
 
 TEST(EpOverlapSchedule, SpecIsReadBack) {
   EpOverlapSchedule pass(
-      {.mode = OverlapSchedule::kStructural, .memory_headroom = 0.5, .pair_first = true});
+      {.mode = OverlapSchedule::kStructural, .memory_headroom = 0.5, .memory_budget = 7,
+       .pair_first = true});
   EXPECT_EQ(pass.Spec(),
-            "ep_overlap_schedule{mode=structural,memory_headroom=0.5,pair_first=true}");
+            "ep_overlap_schedule{mode=structural,memory_headroom=0.5,memory_budget=7,"
+            "pair_first=true}");
   EXPECT_EQ(MakePass(pass.Spec())->Spec(), pass.Spec());
   EXPECT_EQ(EpOverlapSchedule().Spec(), "ep_overlap_schedule");
 }

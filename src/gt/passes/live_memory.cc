@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "gt/passes/own_parts.h"
 #include "gt/sim/memory_curve.h"
 
 namespace gt {
@@ -30,14 +29,11 @@ DeviceKind DeviceOf(const Graph& graph) {
 // Finds storages and who touches them.
 class LiveMemory::Walk {
  public:
-  Walk(LiveMemory& memory, const Graph& graph, const std::vector<bool>& ignored)
-      : memory_(memory),
-        ignored_(ignored),
-        device_(DeviceOf(graph)),
-        hints_(graph.shapes().Hints()) {
+  Walk(LiveMemory& memory, const Graph& graph)
+      : memory_(memory), device_(DeviceOf(graph)), hints_(graph.shapes().Hints()) {
     for (const auto& input : graph.inputs()) {
       if (input->value.type().device.kind != device_) continue;
-      memory_.input_bytes_ += StorageBytes(input->value.type(), hints_);
+      memory_.input_bytes_ += BytesOf(input->value.type());
     }
     for (const Node* node : graph.nodes()) Visit(*node);
     for (const auto& output : graph.outputs()) KeepToTheEnd(StorageOf(*output->value()));
@@ -62,14 +58,16 @@ class LiveMemory::Walk {
     return storage_of_[static_cast<size_t>(first + value.index())];
   }
 
-  bool IsIgnored(const Node& node) const {
-    return !ignored_.empty() && ignored_[static_cast<size_t>(node.number())];
+  int64_t BytesOf(const TensorType& type) const {
+    const int64_t bytes = StorageBytes(type, hints_);
+    if (device_ != DeviceKind::kCuda) return bytes;
+    const int64_t unit = MemoryOptions().cuda_rounding;
+    return (bytes + unit - 1) / unit * unit;
   }
 
   void Visit(const Node& node) {
     first_value_.push_back(static_cast<int32_t>(storage_of_.size()));
-    const bool counts = device_ == DeviceKind::kCpu && !IsIgnored(node);
-    memory_.own_.push_back(counts ? ScratchBytes(node, hints_) : 0);
+    memory_.own_.push_back(device_ == DeviceKind::kCpu ? ScratchBytes(node, hints_) : 0);
     std::vector<int32_t> touched;
     for (int32_t i = 0; i < node.operand_count(); ++i) {
       touched.push_back(StorageOf(*node.operand(i)));
@@ -97,8 +95,7 @@ class LiveMemory::Walk {
     if (to_host || result.type().device.kind != device_) return kElsewhere;
     const auto storage = static_cast<int32_t>(memory_.bytes_.size());
     memory_.allocated_.entries.push_back(storage);
-    memory_.bytes_.push_back(IsIgnored(*result.producer()) ? 0
-                                                           : StorageBytes(result.type(), hints_));
+    memory_.bytes_.push_back(BytesOf(result.type()));
     memory_.own_.back() += memory_.bytes_.back();
     memory_.touches_.push_back(0);
     flight_of_.push_back(-1);
@@ -127,7 +124,6 @@ class LiveMemory::Walk {
   }
 
   LiveMemory& memory_;
-  const std::vector<bool>& ignored_;
   DeviceKind device_;
   SymbolValues hints_;
   // By number of the node: where its first result is in storage_of_, the others behind it.
@@ -137,8 +133,8 @@ class LiveMemory::Walk {
   std::vector<Flight> flights_;
 };
 
-LiveMemory::LiveMemory(const Graph& graph, const std::vector<bool>& ignored) {
-  Walk(*this, graph, ignored);
+LiveMemory::LiveMemory(const Graph& graph) {
+  Walk(*this, graph);
   Restart();
 }
 
@@ -164,9 +160,9 @@ int64_t LiveMemory::Run(int32_t node) {
 }
 
 int64_t PeakInUse(Graph& graph) {
-  const Dependencies dependencies(graph);
-  LiveMemory memory(graph, OwnParts(graph, dependencies).own);
-  for (int32_t node = 0; node < dependencies.count(); ++node) memory.Run(node);
+  const int32_t count = graph.NumberNodes();
+  LiveMemory memory(graph);
+  for (int32_t node = 0; node < count; ++node) memory.Run(node);
   return memory.peak();
 }
 

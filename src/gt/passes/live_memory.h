@@ -13,10 +13,9 @@ namespace gt {
 class LiveMemory {
  public:
   // Nodes are known by number (Graph::NumberNodes). Bytes are those of the GPU, if the step uses one,
-  // else of the CPU; inputs are not counted, since they are there in every order.
-  explicit LiveMemory(const Graph& graph) : LiveMemory(graph, {}) {}
-  // What the nodes that `ignored` marks allocate counts as nothing; by number, empty: none.
-  LiveMemory(const Graph& graph, const std::vector<bool>& ignored);
+  // in units of its allocator, else of the CPU; inputs are not counted, since they are there in every
+  // order.
+  explicit LiveMemory(const Graph& graph);
 
   void Restart();
   // The node runs. Returns the bytes in use while it does.
@@ -42,8 +41,7 @@ class LiveMemory {
   int64_t input_bytes_ = 0;
 };
 
-// In the graph's own order, own parts (passes/own_parts.h) aside: the same on every rank. Numbers its
-// nodes.
+// In the graph's own order. Numbers its nodes.
 int64_t PeakInUse(Graph& graph);
 
 }  // namespace gt

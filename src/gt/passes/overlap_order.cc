@@ -1,16 +1,17 @@
 #include "gt/passes/overlap_order.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <numeric>
 #include <queue>
 #include <set>
-#include <string_view>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 #include "gt/base/error.h"
-#include "gt/passes/aliasing.h"
 #include "gt/passes/own_parts.h"
-#include "gt/sim/timeline.h"
 
 namespace gt {
 namespace {
@@ -28,51 +29,25 @@ bool IsExchange(const Node& node) {
          node.meta().chunk->role == ChunkRole::kBody;
 }
 
-// The copy to the host that a read waits for; null: it looks at the device's memory.
-const Node* CopyReadBy(const Node& read) {
-  const Value* value = read.operand(0);
-  while (const Value* viewed = ViewedValue(*value)) value = viewed;
-  const Node* made = value->producer();
-  return made != nullptr && made->op().transfer == Transfer::kOffload ? made : nullptr;
-}
-
 }  // namespace
 
 OverlapOrder::OverlapOrder(const Graph& graph, const Dependencies& dependencies,
                            const CostModel& costs)
-    : dependencies_(dependencies), facts_(static_cast<size_t>(dependencies.count())) {
-  std::unordered_map<std::string_view, int32_t> queues;  // by name
-  for (const Node* node : graph.nodes()) {
-    Classify(*node, costs);
-    const std::string_view queue = QueueOf(*node);
-    if (queue.empty()) continue;
-    Of(*node).kind = Kind::kLaunch;
-    Of(*node).queue = queues.try_emplace(queue, static_cast<int32_t>(queues.size())).first->second;
-  }
-  queues_ = static_cast<int32_t>(queues.size());
+    : dependencies_(dependencies),
+      clock_(graph, costs),
+      facts_(static_cast<size_t>(dependencies.count())),
+      memory_(graph) {
   CountExchanges();
   const OwnParts parts(graph, dependencies);
   for (int32_t number = 0; number < dependencies.count(); ++number) {
     const auto index = static_cast<size_t>(number);
-    Facts& facts = Of(number);
     // A copy back from the host depends on nothing that happens meanwhile either.
     const bool reload = dependencies.node(number)->op().transfer == Transfer::kReload;
-    facts.pinned = parts.before_gather[index] || reload;
-    if (parts.own[index] && facts.kind == Kind::kCompute) facts.cost = 0;
+    Of(number).pinned = parts.before_gather[index] || reload;
+    // Ranks whose shards differ in size are to find the same order.
+    if (parts.own[index]) clock_.MakeFree(number);
   }
-  memory_.emplace(graph, parts.own);
   Prioritize();
-}
-
-void OverlapOrder::Classify(const Node& node, const CostModel& costs) {
-  Facts& facts = Of(node);
-  facts.cost = costs.Microseconds(node);
-  if (const Node* launch = node.op().reads_data ? CopyReadBy(node) : AwaitedBy(node)) {
-    facts.kind = Kind::kWait;
-    facts.launch = launch->number();
-  } else if (node.op().reads_data) {
-    facts.cost = costs.device().host_read_us;  // the host looks for itself
-  }
 }
 
 void OverlapOrder::CountExchanges() {
@@ -106,31 +81,30 @@ void OverlapOrder::Prioritize() {
       first = std::min(first, leads_to[static_cast<size_t>(user)]);
     }
     if (IsExchange(*dependencies_.node(number))) first = facts.exchanges_before;
-    const bool at_once = facts.kind == Kind::kLaunch || facts.pinned;
+    const bool at_once = clock_.kind(number) == StepClock::Kind::kQueued || facts.pinned;
     const int32_t in_time = facts.exchanges_before + exchanges_per_region_;
     facts.priority = at_once ? kAtOnce : std::min(first, in_time);
   }
 }
 
-// One step on paper.
+// One step on paper, each node chosen when the device is free.
 class OverlapOrder::Run {
  public:
-  Run(OverlapOrder& plan, int32_t window, int64_t budget)
+  // `windows`: how far ahead nodes may run, by the number of exchanges before them.
+  Run(OverlapOrder& plan, const std::vector<int32_t>& windows, int64_t budget)
       : plan_(plan),
-        window_(window),
+        clock_(plan.clock_),
+        windows_(windows),
         budget_(budget),
-        queue_free_(static_cast<size_t>(plan.queues_), 0.0),
-        done_at_(plan.facts_.size(), 0.0),
+        over_budget_(static_cast<size_t>(plan.exchanges_) + 1, false),
         missing_(plan.facts_.size()),
         left_(static_cast<size_t>(plan.exchanges_) + 1, 0),
-        run_(plan.facts_.size(), false) {
-    plan_.memory_->Restart();
+        run_(plan.facts_.size(), false),
+        waits_for_(plan.facts_.size(), kNone),
+        next_wait_(plan.facts_.size(), kNone) {
+    plan_.memory_.Restart();
+    clock_.Restart();
     result_.order.reserve(plan_.facts_.size());
-  }
-
-  Result AsItIs() {
-    for (int32_t number = 0; number < plan_.dependencies_.count(); ++number) Execute(number);
-    return Finish();
   }
 
   Result Ordered() {
@@ -147,17 +121,23 @@ class OverlapOrder::Run {
       Wake();
       DropWhatHasRun();
       if (ready_.empty()) {
-        StandStill();
+        StandStillUntil(clock_.NextEnd());
         continue;
       }
       int32_t chosen = Choose();
-      if (chosen >= 0 && plan_.memory_->IfNext(chosen) > budget_) chosen = First(chosen);
+      if (chosen >= 0 && plan_.memory_.IfNext(chosen) > budget_) chosen = First(chosen);
       if (chosen >= 0) Complete(chosen);
     }
-    return Finish();
+    result_.microseconds = clock_.Finish();
+    result_.peak = plan_.memory_.peak();
+    return std::move(result_);
   }
 
+  // By the number of exchanges that were done: whether more was in use than allowed.
+  const std::vector<bool>& over_budget() const { return over_budget_; }
+
  private:
+  static constexpr int32_t kNone = -1;
   template <typename Key>
   using Heap = std::priority_queue<std::pair<Key, int32_t>, std::vector<std::pair<Key, int32_t>>,
                                    std::greater<>>;
@@ -165,7 +145,9 @@ class OverlapOrder::Run {
   // All that it needs is done.
   void Arrive(int32_t number) {
     const Facts& facts = plan_.Of(number);
-    int32_t earliest = facts.exchanges_before - (facts.pinned ? 0 : window_);
+    const int32_t window =
+        facts.pinned ? 0 : windows_[static_cast<size_t>(facts.exchanges_before)];
+    const int32_t earliest = facts.exchanges_before - window;
     if (earliest > frontier_) {
       too_early_.emplace(earliest, number);
     } else {
@@ -174,26 +156,36 @@ class OverlapOrder::Run {
   }
 
   void Admit(int32_t number) {
-    const Facts& facts = plan_.Of(number);
     admitted_.insert(number);
-    if (facts.kind == Kind::kWait && DoneAt(facts.launch) > now_) {
-      waiting_.emplace(DoneAt(facts.launch), number);
+    const int32_t launch = clock_.awaited(number);
+    if (launch >= 0 && !clock_.IsDone(launch)) {
+      int32_t& first = waits_for_[static_cast<size_t>(launch)];
+      next_wait_[static_cast<size_t>(number)] = std::exchange(first, number);
+      waiting_.push_back(launch);
     } else {
-      ready_.emplace(facts.priority, number);
+      ready_.emplace(plan_.Of(number).priority, number);
     }
   }
 
+  double now() const { return std::max(clock_.now(), stood_still_until_); }
+
+  // Waits whose collective is done by now can run.
   void Wake() {
-    while (!waiting_.empty() && waiting_.top().first <= now_) {
-      ready_.emplace(plan_.Of(waiting_.top().second).priority, waiting_.top().second);
-      waiting_.pop();
-    }
+    clock_.AdvanceTo(now());
+    std::erase_if(waiting_, [this](int32_t launch) {
+      if (!clock_.IsDone(launch)) return false;
+      int32_t& first = waits_for_[static_cast<size_t>(launch)];
+      for (int32_t wait = std::exchange(first, kNone); wait != kNone;
+           wait = next_wait_[static_cast<size_t>(wait)]) {
+        ready_.emplace(plan_.Of(wait).priority, wait);
+      }
+      return true;
+    });
   }
 
   // Nodes that went out of turn (First) are still in the heaps.
   void DropWhatHasRun() {
     while (!ready_.empty() && HasRun(ready_.top().second)) ready_.pop();
-    while (!waiting_.empty() && HasRun(waiting_.top().second)) waiting_.pop();
   }
   bool HasRun(int32_t number) const { return run_[static_cast<size_t>(number)]; }
 
@@ -204,24 +196,39 @@ class OverlapOrder::Run {
     return first;
   }
 
-  void StandStill() {
-    GT_CHECK(!waiting_.empty(), "a schedule that cannot go on");
-    now_ = waiting_.top().first;
+  void StandStillUntil(double time) {
+    GT_CHECK(time < std::numeric_limits<double>::infinity(), "a schedule that cannot go on");
+    stood_still_until_ = time;
+  }
+
+  struct NextWait {
+    double end = std::numeric_limits<double>::infinity();
+    int32_t priority = 0;
+  };
+  // Of the waits that hold something up, the one that is over first.
+  NextWait SoonestWait() const {
+    NextWait soonest;
+    for (int32_t launch : waiting_) {
+      const int32_t wait = waits_for_[static_cast<size_t>(launch)];
+      if (wait == kNone || HasRun(wait)) continue;
+      const double end = clock_.EndOf(launch);
+      if (end < soonest.end) soonest = {end, plan_.Of(wait).priority};
+    }
+    return soonest;
   }
 
   // -1: it is better to stand still for a moment.
   int32_t Choose() {
     auto [priority, number] = ready_.top();
-    if (waiting_.empty()) return Take();
-    auto [end, wait] = waiting_.top();
-    const double gap = end - now_, cost = plan_.Of(number).cost;
-    const bool compute = plan_.Of(number).kind == Kind::kCompute;
-    const bool urgent = plan_.Of(wait).priority < priority;
-    if (!compute || !urgent || cost <= kOvershoot * gap) return Take();
+    if (waiting_.empty() || clock_.kind(number) != StepClock::Kind::kKernel) return Take();
+    const NextWait wait = SoonestWait();
+    const double gap = wait.end - now(), cost = clock_.microseconds(number);
+    const bool urgent = wait.priority < priority;
+    if (!urgent || cost <= kOvershoot * gap) return Take();
     int32_t shorter = TakeShorterThan(kOvershoot * gap);
     if (shorter >= 0) return shorter;
     if (gap > kNearlyOver * cost) return Take();
-    now_ = end;
+    StandStillUntil(wait.end);
     return -1;
   }
 
@@ -238,7 +245,7 @@ class OverlapOrder::Run {
       auto candidate = ready_.top();
       ready_.pop();
       if (HasRun(candidate.second)) continue;
-      if (plan_.Of(candidate.second).cost <= limit) {
+      if (clock_.microseconds(candidate.second) <= limit) {
         found = candidate.second;
       } else {
         passed_over.push_back(candidate);
@@ -249,7 +256,9 @@ class OverlapOrder::Run {
   }
 
   void Complete(int32_t number) {
-    Execute(number);
+    if (plan_.memory_.Run(number) > budget_) over_budget_[static_cast<size_t>(frontier_)] = true;
+    clock_.Run(number);
+    result_.order.push_back(number);
     run_[static_cast<size_t>(number)] = true;
     admitted_.erase(number);
     --left_[static_cast<size_t>(plan_.Of(number).exchanges_before)];
@@ -269,55 +278,132 @@ class OverlapOrder::Run {
     }
   }
 
-  void Execute(int32_t number) {
-    const Facts& facts = plan_.Of(number);
-    result_.order.push_back(number);
-    plan_.memory_->Run(number);
-    switch (facts.kind) {
-      case Kind::kCompute:
-        now_ += facts.cost;
-        break;
-      case Kind::kWait:
-        now_ = std::max(now_, DoneAt(facts.launch));
-        break;
-      case Kind::kLaunch: {
-        double& free = queue_free_[static_cast<size_t>(facts.queue)];
-        free = std::max(free, now_) + facts.cost;
-        done_at_[static_cast<size_t>(number)] = free;
-        break;
-      }
-    }
-  }
-
-  double DoneAt(int32_t launch) const { return done_at_[static_cast<size_t>(launch)]; }
-
-  Result Finish() {
-    result_.microseconds = now_;
-    for (double free : queue_free_) result_.microseconds = std::max(result_.microseconds, free);
-    result_.peak = plan_.memory_->peak();
-    return std::move(result_);
-  }
-
   OverlapOrder& plan_;
-  int32_t window_;
+  StepClock& clock_;
+  const std::vector<int32_t>& windows_;
   int64_t budget_;
+  std::vector<bool> over_budget_;
   Result result_;
-  double now_ = 0;
-  std::vector<double> queue_free_;
-  std::vector<double> done_at_;   // of launches, by number
+  double stood_still_until_ = 0;
   std::vector<int32_t> missing_;  // of what a node needs, by number
   std::vector<int32_t> left_;     // nodes not done, by exchanges before them
   std::vector<bool> run_;         // by number
   int32_t frontier_ = 0;
-  std::set<int32_t> admitted_;  // ready or waiting
-  Heap<int32_t> ready_;         // by priority
-  Heap<double> waiting_;        // waits, by the end of what they wait for
-  Heap<int32_t> too_early_;     // by the frontier that lets them in
+  std::set<int32_t> admitted_;           // ready or waiting
+  Heap<int32_t> ready_;                  // by priority
+  std::vector<int32_t> waiting_;         // launches that admitted waits are for
+  std::vector<int32_t> waits_for_;       // by launch: the last of them
+  std::vector<int32_t> next_wait_;       // by wait: another one for the same launch
+  Heap<int32_t> too_early_;              // by the frontier that lets them in
 };
 
-OverlapOrder::Result OverlapOrder::AsItIs() { return Run(*this, 0, 0).AsItIs(); }
+OverlapOrder::Result OverlapOrder::AsItIs() {
+  std::vector<int32_t> order(facts_.size());
+  std::iota(order.begin(), order.end(), 0);
+  return Judge(std::move(order));
+}
+
+OverlapOrder::Result OverlapOrder::Judge(std::vector<int32_t> order) {
+  memory_.Restart();
+  clock_.Restart();
+  for (int32_t number : order) {
+    memory_.Run(number);
+    clock_.Run(number);
+  }
+  return {std::move(order), clock_.Finish(), memory_.peak()};
+}
+
 OverlapOrder::Result OverlapOrder::WithinWindow(int32_t window, int64_t budget) {
-  return Run(*this, window, budget).Ordered();
+  constexpr int kAttempts = 6;
+  std::vector<int32_t> windows(static_cast<size_t>(exchanges_) + 1, window);
+  Result result;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    Run run(*this, windows, budget);
+    result = run.Ordered();
+    if (result.peak <= budget) break;
+    // What is in use there was made by nodes that run ahead of the frontier.
+    const std::vector<bool>& over = run.over_budget();
+    int32_t narrowed_until = 0;
+    for (int32_t frontier = 0; frontier <= exchanges_; ++frontier) {
+      if (!over[static_cast<size_t>(frontier)]) continue;
+      const int32_t last = std::min(frontier + window, exchanges_);
+      for (int32_t i = std::max(frontier, narrowed_until); i <= last; ++i) {
+        windows[static_cast<size_t>(i)] /= 2;
+      }
+      narrowed_until = last + 1;
+    }
+  }
+  return result;
+}
+
+// What could run at the place of the stall instead of behind it: nodes that need nothing that comes
+// later, from the nearest on, until they take as long as wanted.
+std::vector<int32_t> OverlapOrder::ChainBehind(const std::vector<int32_t>& order, size_t stalled,
+                                               double wanted) const {
+  constexpr size_t kReach = 4096;
+  std::unordered_set<int32_t> later, chain;
+  std::vector<int32_t> chosen;
+  double time = 0;
+  const size_t end = std::min(order.size(), stalled + kReach);
+  for (size_t i = stalled; i < end && time < wanted; ++i) {
+    const int32_t number = order[i];
+    const StepClock::Kind kind = clock_.kind(number);
+    bool moves = i > stalled && !Of(number).pinned &&
+                 (kind == StepClock::Kind::kKernel || kind == StepClock::Kind::kNothing);
+    for (int32_t needed : dependencies_.NeededBy(number)) moves &= !later.contains(needed);
+    if (!moves) {
+      later.insert(number);
+      continue;
+    }
+    chosen.push_back(number);
+    time += clock_.microseconds(number);
+  }
+  // Views that only nodes further on look at stay where they are.
+  std::vector<int32_t> needed;
+  for (size_t i = chosen.size(); i-- > 0;) {
+    bool used = clock_.kind(chosen[i]) == StepClock::Kind::kKernel;
+    for (int32_t user : dependencies_.UsersOf(chosen[i])) used |= chain.contains(user);
+    if (!used) continue;
+    chain.insert(chosen[i]);
+    needed.push_back(chosen[i]);
+  }
+  std::reverse(needed.begin(), needed.end());
+  return needed;
+}
+
+OverlapOrder::Result OverlapOrder::FillStalls(Result from, int64_t budget, int tries) {
+  constexpr double kWorthTrying = 20;  // microseconds
+  Result best = Judge(std::move(from.order));
+  std::vector<StepClock::Stall> stalls = clock_.stalls();  // of the best
+  std::unordered_set<int32_t> tried;                       // stalled nodes
+  while (tries > 0) {
+    const StepClock::Stall* longest = nullptr;
+    for (const StepClock::Stall& stall : stalls) {
+      if (tried.contains(stall.node)) continue;
+      if (longest == nullptr || stall.until - stall.from > longest->until - longest->from) {
+        longest = &stall;
+      }
+    }
+    if (longest == nullptr || longest->until - longest->from < kWorthTrying) break;
+    tried.insert(longest->node);
+    const auto place = std::find(best.order.begin(), best.order.end(), longest->node);
+    const auto at = static_cast<size_t>(place - best.order.begin());
+    const std::vector<int32_t> chain =
+        ChainBehind(best.order, at, longest->until - longest->from);
+    if (chain.empty()) continue;
+    const std::unordered_set<int32_t> moved(chain.begin(), chain.end());
+    std::vector<int32_t> order(best.order.begin(), place);
+    order.reserve(best.order.size());
+    order.insert(order.end(), chain.begin(), chain.end());
+    std::copy_if(place, best.order.end(), std::back_inserter(order),
+                 [&](int32_t number) { return !moved.contains(number); });
+    --tries;
+    Result changed = Judge(std::move(order));
+    if (changed.microseconds >= best.microseconds || changed.peak > budget) continue;
+    best = std::move(changed);
+    stalls = clock_.stalls();
+  }
+  return best;
 }
 
 }  // namespace gt

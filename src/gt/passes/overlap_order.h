@@ -12,19 +12,23 @@
 //
 // A window bounds how far the order may stray from that of the graph, counted in exchanges: a node
 // waits until everything more than a window before it is done. It is what keeps memory in bounds,
-// since values live longer the further their makers and users are apart.
+// since values live longer the further their makers and users are apart. Where an order would go
+// beyond its budget all the same, the window is narrowed there, and there alone.
 //
 // Gathers of parameters depend on nothing the step computes. They and what prepares them keep their
 // place among the exchanges; bucketing (passes/bucket_fsdp.h) has chosen it.
+//
+// Whatever an order comes from, one clock (sim/step_clock.h) and one account of memory
+// (passes/live_memory.h) judge it.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "gt/passes/dependencies.h"
 #include "gt/passes/live_memory.h"
 #include "gt/sim/cost_model.h"
+#include "gt/sim/step_clock.h"
 
 namespace gt {
 
@@ -36,42 +40,43 @@ class OverlapOrder {
   struct Result {
     std::vector<int32_t> order;  // numbers of nodes
     double microseconds = 0;
-    // Bytes that the step allocates and has in use at once, own parts (passes/own_parts.h) aside.
-    int64_t peak = 0;
+    int64_t peak = 0;  // bytes that the step allocates and has in use at once
   };
-  // As the graph stands.
+  // As the graph is.
   Result AsItIs();
+  // Any order that the dependencies allow.
+  Result Judge(std::vector<int32_t> order);
   // Keeps to `budget` bytes as well as it can: when a node would go beyond, the order of the graph is
-  // followed until memory is free again.
+  // followed until memory is free again, and where that does not help, the window is narrowed.
   Result WithinWindow(int32_t window, int64_t budget);
+  // Moves single chains of compute from behind the longest stalls of the compute stream into them, as
+  // long as that makes the step faster and keeps it within the budget. Looks at no more than `tries`
+  // moves, each of which costs as much as judging an order.
+  Result FillStalls(Result from, int64_t budget, int tries);
 
-  // Exchanges of tokens and of counts of one region in one direction, all chunks together, at the most. 0: there
-  // is nothing to hide.
+  // Exchanges of tokens and of counts of one region in one direction, all chunks together, at the
+  // most. 0: there is nothing to hide.
   int32_t exchanges_per_region() const { return exchanges_per_region_; }
 
  private:
-  enum class Kind : uint8_t { kCompute, kLaunch, kWait };
   struct Facts {
-    double cost = 0;
-    int32_t queue = -1;   // of a launch
-    int32_t launch = -1;  // of a wait: what it waits for
     int32_t exchanges_before = 0;
     int32_t priority = 0;  // smaller goes first
-    Kind kind = Kind::kCompute;
-    bool pinned = false;  // keeps its place among the exchanges
+    bool pinned = false;   // keeps its place among the exchanges
   };
   class Run;
 
-  void Classify(const Node& node, const CostModel& costs);
   void CountExchanges();
   void Prioritize();
-  Facts& Of(const Node& node) { return facts_[static_cast<size_t>(node.number())]; }
+  std::vector<int32_t> ChainBehind(const std::vector<int32_t>& order, size_t stalled,
+                                   double wanted) const;
+  const Facts& Of(int32_t number) const { return facts_[static_cast<size_t>(number)]; }
   Facts& Of(int32_t number) { return facts_[static_cast<size_t>(number)]; }
 
   const Dependencies& dependencies_;
+  StepClock clock_;
   std::vector<Facts> facts_;  // by number
-  std::optional<LiveMemory> memory_;
-  int32_t queues_ = 0;
+  LiveMemory memory_;
   int32_t exchanges_ = 0;
   int32_t exchanges_per_region_ = 0;
 };

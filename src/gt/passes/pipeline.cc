@@ -39,7 +39,8 @@ PassList DefaultPipeline(const PipelineOptions& options) {
   if (options.bucket_prefetch) bucketing = {.prefetch = *options.bucket_prefetch};
   auto whole_peak = std::make_shared<int64_t>(0);
   if (options.chunk) {
-    if (options.overlap && options.overlap->mode == OverlapSchedule::kCost) {
+    if (options.overlap && options.overlap->mode == OverlapSchedule::kCost &&
+        options.overlap->memory_headroom >= 0) {
       passes.push_back(std::make_unique<MeasurePeak>(whole_peak, bucketing));
     }
     passes.push_back(std::make_unique<Chunk>(*options.chunk));
@@ -57,7 +58,9 @@ PassList DefaultPipeline(const PipelineOptions& options) {
   if (bucketing) passes.push_back(std::make_unique<BucketFsdp>(*bucketing));
   if (options.overlap) {
     passes.push_back(
-        std::make_unique<EpOverlapSchedule>(*options.overlap, options.costs, whole_peak));
+        std::make_unique<EpOverlapSchedule>(
+        *options.overlap,
+        EpOverlapContext{options.costs, whole_peak, options.decide_for_all}));
   }
   if (options.concretize) passes.push_back(std::make_unique<Concretize>());
   if (options.dense_regions) passes.push_back(std::make_unique<FsdpDenseRegions>());

@@ -25,6 +25,7 @@ struct PipelineOptions {
   std::optional<int64_t> bucket_prefetch = {};  // blocks; nothing: collectives stay one by one
   std::optional<EpOverlapOptions> overlap = {};
   CostModelFor costs = {};
+  DecideForAll decide_for_all = {};  // of the order; null: this rank is alone
   bool dense_regions = false;
   bool concretize = false;  // the size that was left open to be cut
 };

@@ -184,10 +184,18 @@ double CopyUs(const Node& node, SymbolValues symbols, const DeviceSpeed& device)
 }
 
 // Of anything but a collective.
+NodeCost Estimate(const Node& node, SymbolValues symbols, const DeviceSpeed& device) {
+  if (node.op().transfer != Transfer::kNone) {
+    const double us = CopyUs(node, symbols, device);
+    return {.us = us, .link = {.transfer_us = us}};
+  }
+  const double memory = TransferUs(TrafficOf(node, symbols), device.memory_gb_per_s);
+  const double arithmetic = KernelFlopsUs(node, symbols, device);
+  return {.us = std::max(memory, arithmetic) + device.kernel_us, .arithmetic_us = arithmetic};
+}
+
 double EstimateUs(const Node& node, SymbolValues symbols, const DeviceSpeed& device) {
-  if (node.op().transfer != Transfer::kNone) return CopyUs(node, symbols, device);
-  double memory = TransferUs(TrafficOf(node, symbols), device.memory_gb_per_s);
-  return std::max(memory, KernelFlopsUs(node, symbols, device)) + device.kernel_us;
+  return Estimate(node, symbols, device).us;
 }
 
 class KeyWriter {
@@ -470,37 +478,53 @@ class GraphCostModel : public CostModel {
     }
   }
 
-  double Microseconds(const Node& node) const override {
-    // Numbers change when nodes are moved, so that the node in the slot has to be looked at.
-    auto number = static_cast<size_t>(node.number());
-    if (number < by_number_.size() && by_number_[number].node == &node)
-      return by_number_[number].us;
-    auto [found, is_new] = others_.try_emplace(&node, 0.0);
-    if (is_new) found->second = Compute(node);
-    return found->second;
-  }
-
+  double Microseconds(const Node& node) const override { return Find(node).us; }
+  NodeCost CostOf(const Node& node) const override { return Find(node); }
+  bool contention() const override { return options_.contention; }
   const DeviceSpeed& device() const override { return options_.device; }
 
  private:
   struct Slot {
     const Node* node = nullptr;
-    double us = 0;
+    NodeCost cost;
   };
 
-  double Compute(const Node& node) const {
+  const NodeCost& Find(const Node& node) const {
+    // Numbers change when nodes are moved, so that the node in the slot has to be looked at.
+    auto number = static_cast<size_t>(node.number());
+    if (number < by_number_.size() && by_number_[number].node == &node)
+      return by_number_[number].cost;
+    auto [found, is_new] = others_.try_emplace(&node);
+    if (is_new) found->second = Compute(node);
+    return found->second;
+  }
+
+  NodeCost Compute(const Node& node) const {
     SymbolValues symbols = graph_.shapes().Hints();
-    if (!TakesTime(node, symbols)) return 0;
-    if (IsCollective(node.op())) {
-      if (options_.links == nullptr) return 0;
-      return options_.link_scale * options_.links->Microseconds(node.op().collective,
-                                                                MovedBytes(node, symbols),
-                                                                spans_.Of(node));
-    }
-    if (!calibration_) return EstimateUs(node, symbols, options_.device);
+    if (!TakesTime(node, symbols)) return {};
+    if (IsCollective(node.op())) return ComputeCollective(node, symbols);
+    const NodeCost estimate = Estimate(node, symbols, options_.device);
+    if (!calibration_) return estimate;
     const double* measured = options_.table->Find(CostTable::KeyOf(node, symbols));
-    if (measured != nullptr) return *measured;
-    return calibration_->FactorOf(node.op()) * EstimateUs(node, symbols, options_.device);
+    const double factor = measured != nullptr && estimate.us > 0
+                              ? *measured / estimate.us
+                              : calibration_->FactorOf(node.op());
+    NodeCost cost = {.us = measured != nullptr ? *measured : factor * estimate.us,
+                     .arithmetic_us = factor * estimate.arithmetic_us};
+    if (estimate.link.total_us() > 0) cost.link = {.transfer_us = cost.us};
+    return cost;
+  }
+
+  NodeCost ComputeCollective(const Node& node, SymbolValues symbols) const {
+    if (options_.links == nullptr) return {};
+    const Collective kind = node.op().collective;
+    CollectiveTime time =
+        options_.links->Time(kind, MovedBytes(node, symbols), spans_.Of(node));
+    time.latency_us *= options_.link_scale;
+    time.transfer_us *= options_.link_scale;
+    NodeCost cost = {.us = time.total_us(), .link = time};
+    if (options_.contention) cost.taken = options_.links->cluster().ComputeShareTaken(kind);
+    return cost;
   }
 
   const Graph& graph_;
@@ -509,7 +533,7 @@ class GraphCostModel : public CostModel {
   std::optional<Calibration> calibration_;
   std::vector<Slot> by_number_;
   // Added since, or moved and numbered anew.
-  mutable std::unordered_map<const Node*, double> others_;
+  mutable std::unordered_map<const Node*, NodeCost> others_;
 };
 
 const nlohmann::json& MemberOf(const nlohmann::json& json, const char* name,

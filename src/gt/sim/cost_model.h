@@ -61,6 +61,17 @@ class CostTable {
   std::map<std::string, double, std::less<>> costs_;
 };
 
+// What a node takes on its own, and what that depends on.
+struct NodeCost {
+  double us = 0;
+  // Of a kernel: the part that the number of multiprocessors bounds. With a share of them it takes
+  // that much longer, and memory may no longer be what bounds the kernel.
+  double arithmetic_us = 0;
+  // Of a collective or a copy: the same time in two parts.
+  CollectiveTime link = {};
+  double taken = 0;  // of a collective: the share of multiprocessors that it takes from kernels
+};
+
 // Answers for one graph whose sizes are the hints of its symbols. It knows nodes by their address:
 // nodes may be moved and added, but once some were erased, only a new model tells the others from
 // new ones in their place. Not for several threads at once.
@@ -71,13 +82,21 @@ class CostModel {
   // host, in its queue. Views, waits and reads take none. In constant time for nodes that were there
   // when the model was made.
   virtual double Microseconds(const Node& node) const = 0;
+  virtual NodeCost CostOf(const Node& node) const {
+    const double us = Microseconds(node);
+    return {.us = us, .link = {.transfer_us = us}};
+  }
   virtual const DeviceSpeed& device() const = 0;
+  // Whether collectives that run at the same time share links.
+  virtual bool contention() const { return false; }
 };
 
 struct CostModelOptions {
   DeviceSpeed device;
   const LinkModel* links = nullptr;  // null: collectives are free; must outlive the model
   double link_scale = 1;             // factor on the time of collectives
+  // Collectives share links with each other, and multiprocessors with kernels, as the cluster says.
+  bool contention = false;
   // Where the ranks of each group are. A group that is not listed is taken to be as large as its
   // nodes say, on consecutive ranks; one whose nodes do not say, as the largest that is known.
   std::map<std::string, GroupSpan, std::less<>> groups = {};

@@ -1,11 +1,10 @@
 #include "gt/sim/timeline.h"
 
 #include <algorithm>
-#include <map>
-#include <unordered_map>
 #include <utility>
 
 #include "gt/passes/aliasing.h"
+#include "gt/sim/step_clock.h"
 
 namespace gt {
 namespace {
@@ -13,127 +12,6 @@ namespace {
 bool IsWait(const Operator& op) {
   return op.collective == Collective::kWait || op.transfer == Transfer::kWait;
 }
-
-// The host launches, the compute stream and the queues run. All times are in microseconds.
-class Simulation {
- public:
-  Simulation(const Graph& graph, const CostModel& costs)
-      : costs_(costs),
-        symbols_(graph.shapes().Hints()),
-        host_computes_(costs.device().launch_us == 0) {
-    ready_.reserve(static_cast<size_t>(graph.node_count()));
-    timeline_.spans.reserve(static_cast<size_t>(graph.node_count()));
-    timeline_.lanes.emplace_back("compute");
-    queue_free_.push_back(0);
-  }
-
-  void Visit(const Node& node) {
-    const Operator& op = node.op();
-    if (op.reads_data) {
-      Read(node);
-    } else if (IsWait(op)) {
-      Wait(node);
-    } else if (!TakesTime(node, symbols_)) {
-      ready_[&node] = OperandsReady(node);
-    } else if (op.collective != Collective::kNone || op.transfer != Transfer::kNone) {
-      Enqueue(node);
-    } else {
-      Run(node);
-    }
-  }
-
-  Timeline Finish() {
-    timeline_.step = std::max(host_, stream_);
-    for (double free : queue_free_) timeline_.step = std::max(timeline_.step, free);
-    return std::move(timeline_);
-  }
-
- private:
-  // When the results of a node are there, and whether the host can look at them without asking the
-  // device.
-  struct Ready {
-    double time = 0;
-    bool on_host = false;
-  };
-
-  Ready OperandsReady(const Node& node) const {
-    Ready ready;
-    for (int32_t i = 0; i < node.operand_count(); ++i) {
-      const Node* producer = node.operand(i)->producer();
-      if (producer == nullptr) continue;
-      const Ready& operand = ready_.at(producer);
-      ready.time = std::max(ready.time, operand.time);
-      ready.on_host |= operand.on_host;
-    }
-    return ready;
-  }
-
-  void Run(const Node& node) {
-    host_ += costs_.device().launch_us;
-    double start = std::max(stream_, host_);
-    stream_ = start + costs_.Microseconds(node);
-    if (host_computes_) host_ = stream_;
-    timeline_.spans.push_back({&node, Timeline::kComputeLane, {start, stream_}});
-    ready_[&node] = {stream_};
-  }
-
-  void Enqueue(const Node& node) {
-    host_ += costs_.device().launch_us;
-    int32_t lane = LaneOf(node);
-    double& free = queue_free_[static_cast<size_t>(lane)];
-    double launched = std::max(stream_, host_);
-    // What another queue makes (a copy that is to come back) may be there later than that.
-    double start = std::max({launched, free, OperandsReady(node).time});
-    free = start + costs_.Microseconds(node);
-    timeline_.spans.push_back({&node, lane, {start, free}, launched});
-    ready_[&node] = {free, node.op().transfer == Transfer::kOffload};
-  }
-
-  void Wait(const Node& node) {
-    Ready awaited = OperandsReady(node);
-    AddStall(node, awaited.time);
-    stream_ = std::max(stream_, awaited.time);
-    if (host_computes_) host_ = stream_;
-    ready_[&node] = {stream_, awaited.on_host};
-  }
-
-  void Read(const Node& node) {
-    Ready read = OperandsReady(node);
-    double known = read.time + (read.on_host ? 0 : costs_.device().host_read_us);
-    AddStall(node, known);
-    host_ = std::max(host_, known);
-    if (host_computes_) stream_ = host_;
-    ready_[&node] = {host_, true};
-  }
-
-  // The stream has nothing to do from when it and the host have both come to the node.
-  void AddStall(const Node& node, double until) {
-    double from = std::max(stream_, host_);
-    if (until <= from) return;
-    timeline_.stalls.push_back({&node, Timeline::kComputeLane, {from, until}});
-  }
-
-  int32_t LaneOf(const Node& node) {
-    std::string_view name = QueueOf(node);
-    auto found = lanes_.find(name);
-    if (found != lanes_.end()) return found->second;
-    auto lane = static_cast<int32_t>(timeline_.lanes.size());
-    lanes_.emplace(name, lane);
-    timeline_.lanes.emplace_back(name);
-    queue_free_.push_back(0);
-    return lane;
-  }
-
-  const CostModel& costs_;
-  SymbolValues symbols_;
-  bool host_computes_;              // then there is one clock for both
-  double host_ = 0;                 // when the host comes to the next node
-  double stream_ = 0;               // when the compute stream is done with all that it was given
-  std::vector<double> queue_free_;  // by lane
-  std::map<std::string, int32_t, std::less<>> lanes_;
-  std::unordered_map<const Node*, Ready> ready_;
-  Timeline timeline_;
-};
 
 }  // namespace
 
@@ -188,9 +66,30 @@ const Node* AwaitedBy(const Node& wait) {
 }
 
 Timeline Simulate(const Graph& graph, const CostModel& costs) {
-  Simulation simulation(graph, costs);
-  for (const Node* node : graph.nodes()) simulation.Visit(*node);
-  return simulation.Finish();
+  StepClock clock(graph, costs);
+  for (int32_t number = 0; number < clock.count(); ++number) clock.Run(number);
+  Timeline timeline;
+  timeline.step = clock.Finish();
+  timeline.lanes = {"compute"};
+  timeline.lanes.insert(timeline.lanes.end(), clock.queues().begin(), clock.queues().end());
+  std::vector<const Node*> nodes;
+  nodes.reserve(static_cast<size_t>(clock.count()));
+  for (const Node* node : graph.nodes()) {
+    const int32_t number = node->number();
+    nodes.push_back(node);
+    const StepClock::Kind kind = clock.kind(number);
+    if (kind != StepClock::Kind::kKernel && kind != StepClock::Kind::kQueued) continue;
+    const int32_t lane =
+        kind == StepClock::Kind::kKernel ? Timeline::kComputeLane : clock.queue(number) + 1;
+    timeline.spans.push_back(
+        {node, lane, {clock.start(number), clock.end(number)}, clock.launched(number)});
+  }
+  for (const StepClock::Stall& stall : clock.stalls()) {
+    timeline.stalls.push_back({nodes[static_cast<size_t>(stall.node)],
+                               Timeline::kComputeLane,
+                               {stall.from, stall.until}});
+  }
+  return timeline;
 }
 
 }  // namespace gt

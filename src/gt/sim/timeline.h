@@ -1,11 +1,5 @@
-// A train step as it runs on a device: one compute stream that takes kernels in graph order from a
-// host that is ahead of it, and a queue for each process group and each direction of copies.
-//
-//   - A kernel starts when the host has launched it and the kernel before it is done.
-//   - A collective starts when the compute stream has come to the place where it was launched and its
-//     queue is free; its wait holds up the compute stream until it is done. So with copies.
-//   - A read holds up the host until the number is there: the compute stream runs dry meanwhile
-//     unless it was given enough to do before.
+// A train step as it ran on paper (sim/step_clock.h) or on a device: when each kernel, collective and
+// copy was under way, and what held up the compute stream.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +52,7 @@ std::string_view QueueOf(const Node& node);
 // The collective or copy that a wait is for; null for other nodes.
 const Node* AwaitedBy(const Node& wait);
 
-// Linear in nodes and operands.
+// In the graph's own order. Numbers its nodes. Linear in nodes and operands.
 Timeline Simulate(const Graph& graph, const CostModel& costs);
 
 }  // namespace gt

@@ -2,7 +2,6 @@
 
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/SequenceNumber.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
@@ -41,15 +40,7 @@ void SetListening(bool on) {
 
 void PrepareProcess() {
   static std::once_flag once;
-  std::call_once(once, [] {
-    PrepareEnvironment(/*deterministic=*/false);
-    // Autograd asks every device for its current stream. A step for a GPU can be captured where
-    // there is none: then a guard that does nothing stands in for the driver.
-    if (!c10::impl::hasDeviceGuardImpl(c10::kCUDA)) {
-      static c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> no_driver;
-      c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::kCUDA)].store(&no_driver);
-    }
-  });
+  std::call_once(once, [] { PrepareEnvironment(/*deterministic=*/false); });
 }
 
 // Tells the recorder which autograd function is about to run, and with which gradients.
@@ -104,7 +95,10 @@ at::Tensor Unwrapped(const at::Tensor& tensor) {
 Recorder* Recorder::Active() { return active_recorder; }
 
 Recorder::Recorder(Graph& graph, Device device)
-    : graph_(graph), device_(device), next_unclaimed_sequence_(timeline_.first_sequence()) {
+    : graph_(graph),
+      device_(device),
+      absent_gpu_(device),
+      next_unclaimed_sequence_(timeline_.first_sequence()) {
   PrepareProcess();
   GT_CHECK(active_recorder == nullptr, "a capture is already running on this thread");
   active_recorder = this;

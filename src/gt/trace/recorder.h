@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "gt/ir/graph.h"
+#include "gt/trace/absent_gpu.h"
 #include "gt/trace/scope.h"
 
 namespace gt {
@@ -90,6 +91,7 @@ class Recorder {
 
   Graph& graph_;
   Device device_;
+  AbsentGpu absent_gpu_;
   ScopeTimeline timeline_;
   bool backward_ = false;
   uint64_t next_unclaimed_sequence_;

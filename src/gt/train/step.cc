@@ -8,18 +8,19 @@
 
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
-#include "gt/dist/world_groups.h"
 #include "gt/exec/convert.h"
 #include "gt/exec/device.h"
 #include "gt/exec/device_graph.h"
 #include "gt/exec/op_profiler.h"
 #include "gt/exec/reference.h"
 #include "gt/passes/memory_policy.h"
-#include "gt/passes/pipeline.h"
 #include "gt/sim/memory_report.h"
 #include "gt/sim/timeline.h"
 #include "gt/trace/scope.h"
-#include "gt/train/step_costs.h"
+#include "gt/train/memory_advice.h"
+#include "gt/train/overlap_choice.h"
+#include "gt/train/setup.h"
+#include "gt/train/step_compiler.h"
 
 namespace gt {
 namespace {
@@ -103,6 +104,20 @@ class CapturedStep : public TrainStep {
   }
 
   bool reuses_results() const override { return replay_ != nullptr; }
+
+  const Graph* graph() const override { return graph_.get(); }
+  std::span<const int64_t> symbol_values() const override {
+    return program_ ? program_->symbol_values() : std::span<const int64_t>();
+  }
+  void Reorder(std::unique_ptr<Graph> graph) override {
+    GT_CHECK(graph->inputs().size() == graph_->inputs().size() &&
+                 graph->outputs().size() == graph_->outputs().size(),
+             "another step than the one that runs");
+    const bool fast = program_ != nullptr;
+    program_.reset();
+    graph_ = std::move(graph);
+    if (fast) program_ = std::make_unique<Program>(*graph_);
+  }
 
  private:
   // Kernels alone: nothing that the host must know before it can go on.
@@ -194,10 +209,8 @@ class CapturedStep : public TrainStep {
   size_t parameter_count_ = 0;
 };
 
-// The passes look at chunks as possible: `auto` decides later whether it keeps them.
-bool ChunksGraph(const Config& config) {
-  const Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
-  return overlap.enabled != AutoSwitch::kFalse && overlap.strategy == ChunkStrategy::kGraph;
+bool ChunksGraph(const Config::Compile::EpOverlap& overlap) {
+  return overlap.enabled == AutoSwitch::kTrue && overlap.strategy == ChunkStrategy::kGraph;
 }
 
 // Opens the dimension that is to be cut. Under tensor parallelism a rank has one of `parts` parts of
@@ -218,78 +231,11 @@ PrepareInputs OpenChunkedDim(const Config::Compile::EpOverlap& overlap, int64_t 
   };
 }
 
-MemoryPolicyOptions MemoryPolicyOf(const Config::Compile& compile) {
-  return {compile.memory_policy, compile.full_recompute_save_ops};
-}
-
-// From a captured step to one that runs: passes, and what they need to know of the job.
-class StepCompiler {
- public:
-  StepCompiler(const Config& config, World* world, c10::Device device)
-      : config_(config), costs_(config, world, device) {
-    if (world != nullptr) groups_.emplace(*world);
-  }
-
-  PipelineReport Compile(Graph& graph, bool chunked) {
-    PassManagerOptions options;
-    options.disabled = config_.compile.disable_passes;
-    options.reproducer_folder = config_.dump_folder;
-    // A job waits for this; who looks into passes wants to know of each.
-    options.check_changed = options.verify_each = config_.compile.debug_graph_passes;
-    if (config_.compile.debug_graph_passes) options.dump_folder = config_.dump_folder + "/passes";
-    return PassManager(DefaultPipeline(PipelineFor(chunked)), options).Run(graph);
-  }
-
-  // Nothing for a step without communication.
-  std::optional<Timeline> Predict(const Graph& graph) {
-    bool communicates = false;
-    for (const Node* node : graph.nodes()) {
-      communicates |= node->op().collective != Collective::kNone;
-    }
-    if (!communicates) return std::nullopt;
-    return Simulate(graph, *costs_.For(graph));
-  }
-
- private:
-  PipelineOptions PipelineFor(bool chunked) {
-    PipelineOptions options;
-    const Config::Compile& compile = config_.compile;
-    const Config::Compile::EpOverlap& overlap = compile.ep_overlap;
-    options.memory = MemoryPolicyOf(compile);
-    options.offload = {compile.cpu_offload_budget_gb, compile.cpu_offload_defer_n_layers,
-                       compile.cpu_offload_prefetch_n_layers};
-    options.reshard_after_forward =
-        config_.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
-    if (groups_) options.groups = &*groups_;
-    options.reassign_gathers = compile.enable_fsdp_ag_rs_overlap;
-    if (compile.fsdp_bucketing) options.bucket_prefetch = compile.fsdp_prefetch;
-    options.dense_regions = compile.enable_fsdp_dense_region_overlap;
-    options.concretize = ChunksGraph(config_);
-    if (!chunked) return options;
-    if (overlap.strategy == ChunkStrategy::kGraph) {
-      options.chunk = {.modules = overlap.module_fqn,
-                       .dim = overlap.chunk_dim,
-                       .chunks = overlap.num_chunks,
-                       .strict = overlap.disable_early_grad_accumulation,
-                       .keep_across_roots = overlap.keep_chunks_across_roots};
-    }
-    options.isolate_ep_group = overlap.isolate_process_group;
-    options.overlap = {.mode = overlap.schedule,
-                       .memory_headroom = overlap.memory_headroom,
-                       .pair_first = overlap.module_fqn.ends_with(".moe")};
-    options.costs = [this](const Graph& graph) { return costs_.For(graph); };
-    return options;
-  }
-
-  const Config& config_;
-  StepCosts costs_;
-  std::optional<WorldGroups> groups_;
-};
-
-// A gain that is worth the smaller kernels, given how well steps can be predicted.
-constexpr double kWorthwhile = 0.99;
-
 }  // namespace
+
+void TrainStep::Reorder(std::unique_ptr<Graph> /*graph*/) {
+  GT_CHECK(false, "an eager step has no order that could be changed");
+}
 
 LossConfig LossConfigOf(const Config& config, const LanguageModel& model) {
   LossConfig loss{config.training.loss_chunks, config.training.z_loss_coeff};
@@ -306,9 +252,12 @@ std::unique_ptr<TrainStep> MakeEagerStep(LanguageModel& model, const LossConfig&
   return std::make_unique<EagerStep>(model, loss);
 }
 
-Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device device,
-                     bool symbolic_batch, CaptureReport* report, const Mesh& mesh, World* world) {
-  ReadSaveSelectors(MemoryPolicyOf(config.compile));  // a mistyped one is no failure of a pass
+namespace {
+
+// The step as eager runs it, with the dimension that `overlap` cuts open.
+Captured CaptureAsItIs(LanguageModel& model, const Config& config,
+                       const Config::Compile::EpOverlap& overlap, c10::Device device,
+                       bool symbolic_batch, const Mesh& mesh) {
   std::vector<int64_t> sizes = {config.training.local_batch_size,
                                 config.training.seq_len / mesh.size(MeshAxis::kCp)};
   std::vector<StepInput> inputs = {
@@ -321,8 +270,8 @@ Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device dev
   options.device = FromTorch(device);
   options.name = "train_step";
   // First: the symbol that is cut is then s0.
-  if (ChunksGraph(config)) {
-    options.hooks.push_back(OpenChunkedDim(config.compile.ep_overlap, mesh.size(MeshAxis::kTp)));
+  if (ChunksGraph(overlap)) {
+    options.hooks.push_back(OpenChunkedDim(overlap, mesh.size(MeshAxis::kTp)));
   }
   if (symbolic_batch) {
     options.hooks.push_back([](std::span<StepInput> step_inputs) {
@@ -331,40 +280,70 @@ Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device dev
       }
     });
   }
-  auto start = std::chrono::steady_clock::now();
-  Captured captured = CaptureTrainStep(
+  return CaptureTrainStep(
       model,
       [&model, loss = LossConfigOf(config, model)](std::span<const at::Tensor> given) {
         return LossOf(model, {given[0], given[2]}, given[1], given[3], loss);
       },
       std::move(inputs), options);
+}
+
+// What --debug.moe_load brings about. One rank that stands for all runs with its own; the others of a
+// real job wait for the fullest.
+RoutingLoads LoadsToPlanFor(LanguageModel& model, const Config& config, const Mesh& mesh,
+                            const World* world) {
+  ExpectedRouting expected = ConfiguredLoads(model, config, mesh);
+  const bool alone = world == nullptr || world->pretended();
+  return alone ? std::move(expected.own) : std::move(expected.over_ranks);
+}
+
+}  // namespace
+
+Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device device,
+                     bool symbolic_batch, CaptureReport* report, const Mesh& mesh, World* world) {
+  // A mistyped one is no failure of a pass.
+  ReadSaveSelectors({config.compile.memory_policy, config.compile.full_recompute_save_ops});
   CaptureReport made;
+  Config::Compile::EpOverlap overlap = config.compile.ep_overlap;
+  if (overlap.enabled == AutoSwitch::kAuto) {
+    OverlapChoice choice = ChooseOverlap(model, config, mesh, world, device);
+    overlap = choice.overlap;
+    made.choice = std::move(choice.reasons);
+  }
+  auto start = std::chrono::steady_clock::now();
+  Captured captured = CaptureAsItIs(model, config, overlap, device, symbolic_batch, mesh);
   made.capture_seconds = SecondsSince(start);
   made.captured_nodes = captured.graph->node_count();
+  made.loads = LoadsToPlanFor(model, config, mesh, world);
+  ApplyLoads(*captured.graph, made.loads);
   if (config.compile.enable_passes) {
-    StepCompiler compiler(config, world, device);
-    const AutoSwitch overlap = config.compile.ep_overlap.enabled;
-    std::unique_ptr<Graph> whole;
-    if (overlap == AutoSwitch::kAuto) whole = captured.graph->Clone();
-    made.chunked = overlap != AutoSwitch::kFalse;
-    made.passes = compiler.Compile(*captured.graph, made.chunked);
-    made.predicted = compiler.Predict(*captured.graph);
-    if (whole != nullptr) {
-      PipelineReport passes = compiler.Compile(*whole, /*chunked=*/false);
-      std::optional<Timeline> predicted = compiler.Predict(*whole);
-      made.chunked =
-          made.predicted && predicted && made.predicted->step < kWorthwhile * predicted->step;
-      if (!made.chunked) {
-        std::swap(made.predicted, predicted);
-        captured.graph = std::move(whole);
-        made.passes = std::move(passes);
-      }
-      if (predicted) made.alternative = predicted->step;
-    }
+    auto compiler = std::make_shared<StepCompiler>(config, mesh, world, device);
+    made.passes = compiler->Compile(*captured.graph, overlap);
+    made.predicted = compiler->Predict(*captured.graph);
+    made.chunked = overlap.enabled == AutoSwitch::kTrue;
+    if (compiler->can_replan()) made.compiler = std::move(compiler);
   }
   made.nodes = captured.graph->node_count();
   if (report != nullptr) *report = std::move(made);
   return captured;
+}
+
+Prediction PredictStep(const Config& config, const Mesh& mesh, World* world, c10::Device device) {
+  ModelPtr model =
+      world != nullptr ? BuildConfiguredModel(config, *world, mesh) : BuildConfiguredModel(config);
+  const Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
+  Captured captured =
+      CaptureAsItIs(*model, config, overlap, device, /*symbolic_batch=*/false, mesh);
+  ApplyLoads(*captured.graph, LoadsToPlanFor(*model, config, mesh, world));
+  StepCompiler compiler(config, mesh, world, device, StepCompiler::Audience::kSelf);
+  compiler.Compile(*captured.graph, overlap);
+  Prediction prediction;
+  if (auto timeline = compiler.Predict(*captured.graph)) prediction.microseconds = timeline->step;
+  prediction.peak = MeasureMemory(*captured.graph, StepMemory(config, mesh)).peak;
+  if (const int64_t capacity = MemoryCapacity(config, world, device); capacity > 0) {
+    prediction.excess = std::max<int64_t>(0, prediction.peak - capacity);
+  }
+  return prediction;
 }
 
 std::unique_ptr<TrainStep> MakeCapturedStep(LanguageModel& model, Captured captured,

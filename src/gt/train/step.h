@@ -17,6 +17,7 @@
 #include "gt/models/model.h"
 #include "gt/passes/manager.h"
 #include "gt/sim/memory_curve.h"
+#include "gt/sim/routing_loads.h"
 #include "gt/sim/timeline.h"
 #include "gt/trace/capture.h"
 #include "gt/train/batch.h"
@@ -30,6 +31,8 @@ struct StepResult {
       gradients;  // in the order of model.parameters(); undefined where there is none
 };
 
+class StepCompiler;
+
 class TrainStep {
  public:
   virtual ~TrainStep() = default;
@@ -38,6 +41,11 @@ class TrainStep {
   virtual StepResult Run(const Batch& batch, int64_t valid_tokens) = 0;
   // The tensors of a result are overwritten by the next run: copy what must outlive it.
   virtual bool reuses_results() const { return false; }
+  // The graph that runs, and the value of each of its symbols in the last run; null for an eager step.
+  virtual const Graph* graph() const { return nullptr; }
+  virtual std::span<const int64_t> symbol_values() const { return {}; }
+  // Goes on with the same nodes in another order.
+  virtual void Reorder(std::unique_ptr<Graph> graph);
 };
 
 LossConfig LossConfigOf(const Config& config, const LanguageModel& model);
@@ -52,9 +60,13 @@ struct CaptureReport {
   // Of a step that communicates, with the costs that --compile.costs stands for. Looks into the graph
   // that was captured.
   std::optional<Timeline> predicted;
-  // With ep_overlap.enabled auto: how long the step would take the other way, in microseconds.
-  std::optional<double> alternative;
   bool chunked = false;
+  // With ep_overlap.enabled auto: what was chosen, and why, a line each.
+  std::vector<std::string> choice;
+  // For ordering the step anew when the loads of experts have changed; null: its order does not
+  // depend on them.
+  std::shared_ptr<StepCompiler> compiler;
+  RoutingLoads loads;  // of experts, that the step was planned for
 };
 
 // Captures the step (with the batch dimension symbolic when `symbolic_batch`) and applies the
@@ -63,6 +75,15 @@ struct CaptureReport {
 Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device device,
                      bool symbolic_batch, CaptureReport* report, const Mesh& mesh = Mesh(),
                      World* world = nullptr);
+
+// What the step of a configured model would take, for comparing configurations: built, captured and
+// compiled by this rank alone, without memory. ep_overlap.enabled is not auto.
+struct Prediction {
+  double microseconds = 0;
+  int64_t peak = 0;
+  int64_t excess = 0;  // of the peak, beyond what the device has; 0: it fits
+};
+Prediction PredictStep(const Config& config, const Mesh& mesh, World* world, c10::Device device);
 
 struct ExecutionOptions {
   ExecutorKind executor = ExecutorKind::kFast;

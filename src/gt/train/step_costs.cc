@@ -6,6 +6,7 @@
 
 #include "gt/base/logging.h"
 #include "gt/base/resources.h"
+#include "gt/dist/world_groups.h"
 #include "gt/exec/measure_costs.h"
 #include "gt/passes/group_pass.h"
 #include "gt/storage/file_writer.h"
@@ -46,9 +47,8 @@ StepCosts::StepCosts(const Config& config, World* world, c10::Device device)
       device_(device),
       file_(config.compile.costs_file.empty() ? config.dump_folder + "/costs.json"
                                               : config.compile.costs_file) {
-  const bool wanted =
-      config.compile.costs == CostSource::kMeasured || !config.compile.costs_file.empty();
-  if (wanted) table_ = ReadCosts(file_, device);
+  uses_table_ = config.compile.costs == CostSource::kMeasured || !config.compile.costs_file.empty();
+  if (uses_table_ && decides()) table_ = ReadCosts(file_, device);
   table_.device = NameOf(device);
 }
 
@@ -70,30 +70,32 @@ std::string StepCosts::Describe() {
 }
 
 std::unique_ptr<CostModel> StepCosts::For(const Graph& graph) {
-  if (config_.compile.costs == CostSource::kMeasured) Learn(graph);
+  if (config_.compile.costs == CostSource::kMeasured && decides()) Learn(graph);
   CostModelOptions options;
   options.device = Speed();
   options.links = &links();
   const bool emulated = IsPretended(config_.comm.backend);
   options.link_scale = emulated ? config_.comm.emulated_time_scale : 1;
+  options.contention = config_.comm.contention;
   options.groups = SpansOf(graph);
   options.table = table_.size() > 0 ? &table_ : nullptr;
   return MakeCostModel(graph, std::move(options));
 }
 
+void StepCosts::Share(const Graph& graph) {
+  if (!uses_table_ || world_ == nullptr) return;
+  const std::string text = world_->DecideForAll("measured costs", [&] {
+    if (config_.compile.costs == CostSource::kMeasured) Learn(graph);
+    return table_.ToJson();
+  });
+  if (!decides()) table_ = CostTable::FromJson(text, "the costs of rank 0");
+}
+
 void StepCosts::Learn(const Graph& graph) {
-  const bool alone = world_ == nullptr || world_->size() == 1 || world_->pretended();
-  const std::string name = "costs/" + std::to_string(asked_++);
-  if (!alone && !world_->first()) {
-    table_ = CostTable::FromJson(world_->Read(name, /*writer=*/0), "the costs of rank 0");
-    return;
-  }
   const int64_t measured = MeasureCosts(graph, device_, &table_);
-  if (measured > 0) {
-    WriteCosts(table_, file_);
-    log::Info("measured {} operators; their times are in {}", measured, file_);
-  }
-  if (!alone) world_->Publish(name, table_.ToJson());
+  if (measured == 0) return;
+  WriteCosts(table_, file_);
+  log::Info("measured {} operators; their times are in {}", measured, file_);
 }
 
 std::map<std::string, GroupSpan, std::less<>> StepCosts::SpansOf(const Graph& graph) {
@@ -103,7 +105,7 @@ std::map<std::string, GroupSpan, std::less<>> StepCosts::SpansOf(const Graph& gr
     if (node->op().group_arg < 0) continue;
     const auto& name = GroupOf(*node);
     if (spans.contains(name)) continue;
-    if (const Group* group = world_->Find(name)) {
+    if (const Group* group = FindSource(*world_, name)) {
       spans.emplace(name, SpanOf(group->ranks, links().cluster().gpus_per_node));
     }
   }

@@ -20,10 +20,12 @@ class StepCosts {
   // `world` may be null: groups are then as large as the graph says, on neighboring ranks.
   StepCosts(const Config& config, World* world, c10::Device device);
 
-  // For a graph of this job; measures what is not known yet, if that is wanted. Every rank must ask
-  // for the same graphs in the same order: the first one measures for all, so that all plan with the
-  // same numbers. The model must not outlive this object.
+  // For a graph of this job; the first rank measures what is not known yet, if that is wanted. The
+  // model must not outlive this object.
   std::unique_ptr<CostModel> For(const Graph& graph);
+
+  // What the first rank has measured becomes known to all; every rank must call it at the same point.
+  void Share(const Graph& graph);
 
   // "compute as estimated for hopper, links of h100"
   std::string Describe();
@@ -31,6 +33,7 @@ class StepCosts {
  private:
   const LinkModel& links();
   DeviceSpeed Speed();
+  bool decides() const { return world_ == nullptr || world_->first() || world_->pretended(); }
   void Learn(const Graph& graph);
   std::map<std::string, GroupSpan, std::less<>> SpansOf(const Graph& graph);
 
@@ -39,8 +42,8 @@ class StepCosts {
   c10::Device device_;
   std::optional<LinkModel> links_;  // read when they are needed: most steps of one rank never do
   std::string file_;
+  bool uses_table_ = false;
   CostTable table_;
-  int64_t asked_ = 0;
 };
 
 }  // namespace gt

@@ -30,6 +30,7 @@
 #include "gt/storage/file_writer.h"
 #include "gt/train/checkpoint.h"
 #include "gt/train/fault.h"
+#include "gt/train/load_watch.h"
 #include "gt/train/memory_advice.h"
 #include "gt/train/metrics.h"
 #include "gt/train/optimizer.h"
@@ -38,6 +39,7 @@
 #include "gt/train/signals.h"
 #include "gt/train/state_hash.h"
 #include "gt/train/step.h"
+#include "gt/train/step_compiler.h"
 
 namespace gt {
 namespace {
@@ -257,7 +259,10 @@ class Run {
         FormatCount(static_cast<double>(report.captured_nodes)), report.capture_seconds * 1e3,
         FormatCount(static_cast<double>(report.nodes)), report.passes.seconds * 1e3);
     Say("memory at the peak: {}{}", MemoryLine(curve), OnHost(curve));
+    for (const std::string& line : report.choice) Say("{}", line);
     predicted_ = std::move(report.predicted);
+    compiler_ = std::move(report.compiler);
+    planned_loads_ = std::move(report.loads);
     if (predicted_) {
       SayOverlap(report);
       predicted_table_ = OverlapTable(*captured_->graph, *predicted_, curve.peak);
@@ -272,14 +277,22 @@ class Run {
         "of it hidden",
         summary.step / 1e3, summary.compute / 1e3, summary.communication / 1e3,
         100 * summary.hidden_share());
-    if (!report.alternative) return;
-    const double other = *report.alternative / 1e3;
-    if (report.chunked) {
-      Say("chunks: yes, since without them the step is predicted to take {:.1f} ms", other);
-    } else {
-      Say("chunks: no, since with them the step is predicted to take {:.1f} ms "
-          "(--compile.ep_overlap.enabled=true cuts all the same)",
-          other);
+    SayWhatMemoryCosts(report.passes);
+  }
+
+  // Of the schedule: what it could not do for lack of memory.
+  void SayWhatMemoryCosts(const PipelineReport& passes) const {
+    for (const PassRun& run : passes.runs) {
+      int64_t missing = 0, unlimited = 0, now = 0;
+      for (const auto& [name, value] : run.counters) {
+        if (name == "bytes_missing") missing = value;
+        if (name == "microseconds_unlimited") unlimited = value;
+        if (name == "microseconds_after") now = value;
+      }
+      if (missing <= 0) continue;
+      Say("memory holds the step back: with {} more it is predicted to take {:.1f} ms instead of "
+          "{:.1f} (--compile.memory_policy and --training.memory_limit_gb change what there is)",
+          ByteText(missing), static_cast<double>(unlimited) / 1e3, static_cast<double>(now) / 1e3);
     }
   }
 
@@ -312,6 +325,28 @@ class Run {
                              {.executor = config_.compile.executor,
                               .device_graph = config_.compile.cuda_graphs,
                               .memory = memory_});
+    if (!compiler_) return;
+    loads_.emplace(world_, config_.compile.ep_overlap.replan_interval, progress_.step + 1);
+    loads_->SetPlan(*step_->graph(), planned_loads_);
+  }
+
+  // Experts get other numbers of rows than the step was planned for: the same nodes, in a new order.
+  void FollowLoads(StepMetrics& metrics) {
+    std::optional<LoadWatch::Agreement> agreed = loads_->AfterStep(metrics.step);
+    if (!agreed) return;
+    metrics.load_imbalance = agreed->imbalance;
+    if (!agreed->renew) return;
+    const double before = predicted_ ? predicted_->step : 0;
+    std::unique_ptr<Graph> graph = compiler_->Unordered();
+    ApplyLoads(*graph, agreed->loads);
+    compiler_->Order(*graph);
+    predicted_ = compiler_->Predict(*graph);
+    predicted_peak_ = MeasureMemory(*graph, memory_).peak;
+    step_->Reorder(std::move(graph));
+    loads_->SetPlan(*step_->graph(), agreed->loads);
+    bar_->Clear();
+    Say("new order: {}; predicted step {:.1f} ms (the old plan said {:.1f})", agreed->Describe(),
+        predicted_ ? predicted_->step / 1e3 : 0.0, before / 1e3);
   }
 
   // `signal`: what this rank has received; one rank's stops all.
@@ -337,6 +372,7 @@ class Run {
       optimizer_->Step(result.gradients, metrics.learning_rate, clipping.factor);
       progress_.step = metrics.step;
     }
+    if (loads_) FollowLoads(metrics);
     metrics.data_wait = data_->waited_seconds() - waited;
     metrics.tokens = progress_.tokens;
     bool validate =
@@ -409,6 +445,7 @@ class Run {
       SeedGenerator(device_,
                     RandomSeed(progress_.batches - micro_batches_ + static_cast<int64_t>(i)));
       StepResult part = RunStep(batch, std::max<int64_t>(valid_tokens, 1));
+      if (loads_) loads_->Add(step_->symbol_values());
       if (micro_batches_ > 1 && step_->reuses_results()) part = CopyOf(part);
       std::vector<at::Tensor> owned = OwnGradients(parameters_, std::move(part.gradients));
       if (!total.loss.defined()) {
@@ -629,6 +666,9 @@ class Run {
   MemoryOptions memory_;
   int64_t predicted_peak_ = 0;         // of the captured step; 0: not known
   std::optional<Timeline> predicted_;  // of a captured step that communicates
+  std::shared_ptr<StepCompiler> compiler_;  // null: the order of the step does not depend on loads
+  RoutingLoads planned_loads_;
+  std::optional<LoadWatch> loads_;
   std::string predicted_table_;
   int stop_signal_ = 0;     // why the run ends early; the same on all ranks
   int64_t first_step_ = 0;  // steps that were done before this process began

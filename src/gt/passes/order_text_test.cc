@@ -1,0 +1,133 @@
+// Orders that travel between ranks.
+#include "gt/passes/order_text.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "gt/base/error.h"
+#include "gt/ir/text.h"
+#include "gt/passes/overlap_test_util.h"
+
+namespace gt {
+namespace {
+
+using testing::RandomTimedStep;
+
+ErrorCode CodeOf(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  ADD_FAILURE() << "no error";
+  return ErrorCode::kInternal;
+}
+
+// A parameter of which a rank has `rows` rows of two, gathered, used, and its gradient reduced: ranks
+// with fewer rows have a node more before the gather and one more behind the reduction.
+std::unique_ptr<Graph> Step(int64_t rows) {
+  const bool padded = rows < 2;
+  const std::string own = std::to_string(rows);
+  std::string text = "graph @step(%w: param \"w\" f32[" + own +
+                     ", 4], %x: input \"x\" bf16[8, 4]) {\n"
+                     "  %a = aten::neg(%x) : bf16[8, 4]\n"
+                     "  %cast = aten::_to_copy(%w, dtype = bf16) : bf16[" + own + ", 4]\n";
+  if (padded) {
+    text += "  %pad = aten::constant_pad_nd(%cast, pad = [0, 0, 0, 1]) : bf16[2, 4]\n";
+  }
+  text += "  %g = _c10d_functional::all_gather_into_tensor(" +
+          std::string(padded ? "%pad" : "%cast") +
+          ", group_size = 4, group_name = \"fsdp\") : bf16[8, 4]\n"
+          "  %gw = _c10d_functional::wait_tensor(%g) : bf16[8, 4]\n"
+          "  %y = aten::mul.Tensor(%a, %gw) : bf16[8, 4]\n"
+          "  %d = aten::_to_copy(%y, dtype = f32) : f32[8, 4]\n"
+          "  %r = _c10d_functional::reduce_scatter_tensor(%d, reduce_op = \"sum\", group_size = 4, "
+          "group_name = \"fsdp\") : f32[2, 4]\n"
+          "  %z = aten::neg(%y) : bf16[8, 4]\n"
+          "  %rw = _c10d_functional::wait_tensor(%r) : f32[2, 4]\n";
+  if (padded) {
+    text += "  %n = aten::slice.Tensor(%rw, dim = 0, start = 0, end = 1) : f32[1, 4]\n"
+            "  %c = aten::clone(%n) : f32[1, 4]\n  return gradient \"w\" %c, result \"z\" %z\n}\n";
+  } else {
+    text += "  %c = aten::clone(%rw) : f32[2, 4]\n  return gradient \"w\" %c, result \"z\" %z\n}\n";
+  }
+  return Parse(text);
+}
+
+std::string Names(const Dependencies& dependencies, const std::vector<int32_t>& order) {
+  std::string names;
+  for (int32_t number : order) {
+    names += (names.empty() ? "" : " ") + dependencies.node(number)->result()->name();
+  }
+  return names;
+}
+
+TEST(OrderText, ComesBackAsItWas) {
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    auto step = RandomTimedStep(seed, 4, 2, 12, false);
+    Dependencies ties(step->graph());
+    // Any order that the dependencies allow: nodes that are ready, drawn at random.
+    std::mt19937 random(static_cast<unsigned>(seed));
+    std::vector<int32_t> missing(static_cast<size_t>(ties.count())), ready, order;
+    for (int32_t i = 0; i < ties.count(); ++i) {
+      missing[static_cast<size_t>(i)] = static_cast<int32_t>(ties.NeededBy(i).size());
+      if (missing[static_cast<size_t>(i)] == 0) ready.push_back(i);
+    }
+    while (!ready.empty()) {
+      std::swap(ready[random() % ready.size()], ready.back());
+      order.push_back(ready.back());
+      ready.pop_back();
+      for (int32_t user : ties.UsersOf(order.back())) {
+        if (--missing[static_cast<size_t>(user)] == 0) ready.push_back(user);
+      }
+    }
+    const std::string text = OrderToText(step->graph(), ties, order);
+    EXPECT_EQ(OrderFromText(step->graph(), ties, text), order) << seed;
+  }
+}
+
+// Runs of neighbours are written as such, and an order is a fraction of a line for each layer.
+TEST(OrderText, IsShort) {
+  auto step = RandomTimedStep(3, 6, 2, 14, false);
+  Dependencies ties(step->graph());
+  std::vector<int32_t> order(static_cast<size_t>(ties.count()));
+  std::iota(order.begin(), order.end(), 0);
+  const std::string text = OrderToText(step->graph(), ties, order);
+  EXPECT_EQ(text.substr(text.find('\n') + 1), "0-" + std::to_string(ties.count() - 1) + " ");
+}
+
+// A rank with a shorter shard has nodes of its own, which find their place around the gather and the
+// reduction.
+TEST(OrderText, RanksPlaceTheirOwnNodes) {
+  auto full = Step(2), shorter = Step(1);
+  Dependencies ties(*full), other(*shorter);
+  std::vector<int32_t> order(static_cast<size_t>(ties.count()));
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[0], order[1]);  // the cast before %a
+  const std::string text = OrderToText(*full, ties, order);
+  EXPECT_EQ(Names(ties, OrderFromText(*full, ties, text)), "a cast g gw y d r z rw c");
+  EXPECT_EQ(Names(other, OrderFromText(*shorter, other, text)), "a cast pad g gw y d r z rw n c");
+}
+
+TEST(OrderText, OfAnotherGraphIsRefused) {
+  auto step = RandomTimedStep(1, 4, 2, 12, false), stranger = RandomTimedStep(2, 4, 2, 12, false);
+  Dependencies ties(step->graph()), strange(stranger->graph());
+  std::vector<int32_t> order(static_cast<size_t>(ties.count()));
+  std::iota(order.begin(), order.end(), 0);
+  const std::string text = OrderToText(step->graph(), ties, order);
+  EXPECT_EQ(CodeOf([&] { OrderFromText(stranger->graph(), strange, text); }),
+            ErrorCode::kRanksDisagree);
+  EXPECT_EQ(CodeOf([&] { OrderFromText(step->graph(), ties, ""); }), ErrorCode::kRanksDisagree);
+  const std::string head = text.substr(0, text.find('\n') + 1);
+  for (const char* bad : {"0-3 2", "x", "0-99999999", "0", "-1", "5-"}) {
+    EXPECT_EQ(CodeOf([&] { OrderFromText(step->graph(), ties, head + bad); }),
+              ErrorCode::kIllegalOrder)
+        << bad;
+  }
+}
+
+}  // namespace
+}  // namespace gt

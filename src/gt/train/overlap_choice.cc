@@ -1,0 +1,229 @@
+#include "gt/train/overlap_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+
+#include "gt/base/error.h"
+#include "gt/base/logging.h"
+#include "gt/base/text.h"
+#include "gt/nn/moe.h"
+#include "gt/train/setup.h"
+#include "gt/train/step.h"
+#include "gt/train/step_compiler.h"
+
+namespace gt {
+namespace {
+
+using Overlap = Config::Compile::EpOverlap;
+
+// A gain that is worth the smaller kernels, given how well steps can be predicted.
+constexpr double kWorthwhile = 0.99;
+constexpr int64_t kMostChunks = 8;
+// Layers with experts that tell the choices apart: the pipeline of chunks fills and drains in two.
+constexpr int64_t kSampledLayers = 4;
+
+constexpr std::string_view kBlocks = "layers.*", kExperts = "layers.*.moe";
+
+struct Root {
+  std::string modules;
+  ChunkDim dim;
+  int64_t extent;  // chunks there can be at the most
+};
+
+// What may be cut, and how finely.
+std::vector<Root> RootsOf(const Config& config) {
+  const Overlap& wishes = config.compile.ep_overlap;
+  const Overlap defaults;
+  const auto& parallelism = config.parallelism;
+  const int64_t positions =
+      config.training.seq_len /
+      std::max<int64_t>(1, parallelism.tensor_parallel_degree * parallelism.context_parallel_degree);
+  std::vector<std::string> modules = {std::string(kBlocks), std::string(kExperts)};
+  if (wishes.module_fqn != defaults.module_fqn) modules = {wishes.module_fqn};
+  std::vector<Root> roots;
+  for (const std::string& pattern : modules) {
+    roots.push_back({pattern, ChunkDim::kBatch, config.training.local_batch_size});
+    // Attention needs whole sequences.
+    if (pattern != kBlocks) roots.push_back({pattern, ChunkDim::kSeq, positions});
+  }
+  if (wishes.chunk_dim != defaults.chunk_dim) {
+    std::erase_if(roots, [&](const Root& root) { return root.dim != wishes.chunk_dim; });
+  }
+  std::erase_if(roots, [](const Root& root) { return root.extent < 2; });
+  return roots;
+}
+
+// The number of the first layer with experts and the number of layers; nothing for a dense model.
+struct Depth {
+  int64_t first_sparse = -1, layers = 0;
+};
+Depth DepthOf(const LanguageModel& model) {
+  Depth depth;
+  for (const auto& item : model.named_modules()) {
+    const std::vector<std::string> parts = Split(item.key(), '.');
+    const auto layers = std::find(parts.begin(), parts.end(), "layers");
+    if (layers == parts.end() || layers + 1 == parts.end()) continue;
+    const int64_t layer = std::stoll(*(layers + 1));
+    depth.layers = std::max(depth.layers, layer + 1);
+    const bool sparse = std::dynamic_pointer_cast<nn::Moe>(item.value()) != nullptr;
+    if (sparse && (depth.first_sparse < 0 || layer < depth.first_sparse)) {
+      depth.first_sparse = layer;
+    }
+  }
+  return depth;
+}
+
+std::string Describe(const Overlap& overlap) {
+  if (overlap.enabled == AutoSwitch::kFalse) return "no chunks";
+  return fmt::format("{} chunks of {} along the {}", overlap.num_chunks, overlap.module_fqn,
+                     overlap.chunk_dim == ChunkDim::kBatch ? "batch" : "sequence");
+}
+
+class Search {
+ public:
+  Search(const LanguageModel& model, const Config& config, const Mesh& mesh, World* world,
+         c10::Device device)
+      : config_(config), mesh_(mesh), world_(world), device_(device), depth_(DepthOf(model)) {
+    config_.compile.ep_overlap.replan_interval = 0;
+  }
+
+  struct Tried {
+    Overlap overlap;
+    double microseconds = 0;
+    int64_t excess = 0;  // bytes beyond what fits the device
+  };
+
+  // All that were tried, the best first; empty if there is nothing to choose from.
+  std::vector<Tried> Run() {
+    const std::vector<Root> roots = RootsOf(config_);
+    if (depth_.first_sparse < 0 || roots.empty() || mesh_.size(MeshAxis::kEp) == 1) return {};
+    const int64_t enough = depth_.first_sparse + kSampledLayers;
+    scale_ = 1;
+    if (depth_.layers > enough + 2) {
+      scale_ = static_cast<double>(depth_.layers) / static_cast<double>(enough);
+      config_.model.n_layers = enough;
+    }
+    Overlap none = config_.compile.ep_overlap;
+    none.enabled = AutoSwitch::kFalse;
+    Try(none);
+    for (const Root& root : roots) TryChunks(root);
+    std::stable_sort(tried_.begin(), tried_.end(), [](const Tried& a, const Tried& b) {
+      if (a.excess != b.excess) return a.excess < b.excess;
+      return a.microseconds < b.microseconds;
+    });
+    return std::move(tried_);
+  }
+
+ private:
+  // More chunks hide more until their kernels are too small: the first number that does not help is
+  // the last.
+  void TryChunks(const Root& root) {
+    const Overlap& wishes = config_.compile.ep_overlap;
+    const bool fixed = wishes.num_chunks != Overlap().num_chunks;
+    double best = 0;
+    int misses = 0;
+    for (int64_t chunks = 2; chunks <= std::min(root.extent, kMostChunks) && misses < 2; ++chunks) {
+      Overlap overlap = wishes;
+      overlap.enabled = AutoSwitch::kTrue;
+      overlap.module_fqn = root.modules;
+      overlap.chunk_dim = root.dim;
+      overlap.num_chunks = fixed ? std::min(wishes.num_chunks, root.extent) : chunks;
+      const std::optional<double> time = Try(overlap);
+      if (!time || fixed) return;
+      misses = best == 0 || *time < best ? 0 : misses + 1;
+      best = best == 0 ? *time : std::min(best, *time);
+    }
+  }
+
+  std::optional<double> Try(const Overlap& overlap) {
+    Config config = config_;
+    config.compile.ep_overlap = overlap;
+    try {
+      const Prediction prediction = PredictStep(config, mesh_, world_, device_);
+      tried_.push_back({overlap, prediction.microseconds * scale_, prediction.excess});
+      log::Debug("overlap, {}: {:.1f} ms", Describe(overlap), tried_.back().microseconds / 1e3);
+      return prediction.microseconds;
+    } catch (const Error& error) {  // not every module can be cut
+      log::Debug("overlap, {}: {}", Describe(overlap), error.what());
+      return std::nullopt;
+    }
+  }
+
+  Config config_;
+  const Mesh& mesh_;
+  World* world_;
+  c10::Device device_;
+  Depth depth_;
+  double scale_ = 1;  // from the layers that are looked at to all
+  std::vector<Tried> tried_;
+};
+
+std::string WhyNothing(const LanguageModel& model, const Config& config, const Mesh& mesh) {
+  if (DepthOf(model).first_sparse < 0) return "the model has no experts";
+  if (mesh.size(MeshAxis::kEp) == 1) return "experts are not spread over ranks";
+  if (RootsOf(config).empty()) {
+    return "a rank has one sequence at a time, and only its sequences may be cut";
+  }
+  return "no module could be cut";
+}
+
+nlohmann::json ToJson(const OverlapChoice& choice) {
+  return {{"enabled", choice.overlap.enabled == AutoSwitch::kTrue},
+          {"module_fqn", choice.overlap.module_fqn},
+          {"batch", choice.overlap.chunk_dim == ChunkDim::kBatch},
+          {"num_chunks", choice.overlap.num_chunks},
+          {"reasons", choice.reasons}};
+}
+
+OverlapChoice FromJson(const nlohmann::json& json, Overlap overlap) {
+  overlap.enabled = json.at("enabled").get<bool>() ? AutoSwitch::kTrue : AutoSwitch::kFalse;
+  overlap.module_fqn = json.at("module_fqn").get<std::string>();
+  overlap.chunk_dim = json.at("batch").get<bool>() ? ChunkDim::kBatch : ChunkDim::kSeq;
+  overlap.num_chunks = json.at("num_chunks").get<int64_t>();
+  return {overlap, json.at("reasons").get<std::vector<std::string>>()};
+}
+
+OverlapChoice Decide(const LanguageModel& model, const Config& config, const Mesh& mesh,
+                     World* world, c10::Device device) {
+  OverlapChoice choice{config.compile.ep_overlap, {}};
+  choice.overlap.enabled = AutoSwitch::kFalse;
+  std::vector<Search::Tried> tried = Search(model, config, mesh, world, device).Run();
+  if (tried.size() <= 1) {
+    choice.reasons.push_back("chunks: no, since " + WhyNothing(model, config, mesh));
+    return choice;
+  }
+  const auto whole = std::find_if(tried.begin(), tried.end(), [](const Search::Tried& one) {
+    return one.overlap.enabled == AutoSwitch::kFalse;
+  });
+  const bool fits = tried.front().excess < whole->excess;
+  const bool faster = tried.front().microseconds < kWorthwhile * whole->microseconds;
+  const Search::Tried& chosen = fits || faster ? tried.front() : *whole;
+  choice.overlap = chosen.overlap;
+  constexpr size_t kRunnersUp = 3;
+  std::vector<std::string> others;
+  for (const Search::Tried& one : tried) {
+    if (&one == &chosen || (others.size() >= kRunnersUp && &one != &*whole)) continue;
+    others.push_back(
+        fmt::format("{} {:.1f} ms", Describe(one.overlap), one.microseconds / 1e3));
+  }
+  choice.reasons.push_back(fmt::format("chunks: {}, predicted to take about {:.1f} ms; {}",
+                                       Describe(chosen.overlap), chosen.microseconds / 1e3,
+                                       Join(others, ", ")));
+  return choice;
+}
+
+}  // namespace
+
+OverlapChoice ChooseOverlap(const LanguageModel& model, const Config& config, const Mesh& mesh,
+                            World* world, c10::Device device) {
+  auto decide = [&] { return ToJson(Decide(model, config, mesh, world, device)).dump(); };
+  const std::string text =
+      world != nullptr ? world->DecideForAll("which chunks are cut", decide) : decide();
+  return FromJson(nlohmann::json::parse(text), config.compile.ep_overlap);
+}
+
+}  // namespace gt

@@ -1,0 +1,162 @@
+#include "gt/train/step_compiler.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "gt/base/machine_memory.h"
+#include "gt/dist/world_groups.h"
+#include "gt/exec/device.h"
+#include "gt/sim/memory_curve.h"
+#include "gt/train/memory_advice.h"
+
+namespace gt {
+namespace {
+
+// Fragmentation, and what libraries allocate without telling anybody.
+constexpr double kUsableShare = 0.92;
+
+int64_t Gibibytes(double count) { return static_cast<int64_t>(count * (int64_t{1} << 30)); }
+
+MemoryPolicyOptions MemoryPolicyOf(const Config::Compile& compile) {
+  return {compile.memory_policy, compile.full_recompute_save_ops};
+}
+
+bool OrdersByCost(const PipelineOptions& options) {
+  return options.overlap && options.overlap->mode == OverlapSchedule::kCost;
+}
+
+// The passes from the schedule on, which leaves the others in `passes`.
+PassList TakeFromSchedule(PassList& passes) {
+  auto schedule = std::find_if(passes.begin(), passes.end(), [](const auto& pass) {
+    return pass->info().name == "ep_overlap_schedule";
+  });
+  PassList taken(std::make_move_iterator(schedule), std::make_move_iterator(passes.end()));
+  passes.erase(schedule, passes.end());
+  return taken;
+}
+
+void Append(PipelineReport& to, PipelineReport more) {
+  to.changed |= more.changed;
+  to.seconds += more.seconds;
+  to.runs.insert(to.runs.end(), std::make_move_iterator(more.runs.begin()),
+                 std::make_move_iterator(more.runs.end()));
+}
+
+}  // namespace
+
+int64_t MemoryCapacity(const Config& config, const World* world, c10::Device device) {
+  if (config.training.memory_limit_gb > 0) return Gibibytes(config.training.memory_limit_gb);
+  const bool looked_at = world == nullptr || world->backend() == CommBackend::kFake;
+  double bytes = 0;
+  if (device.is_cuda() && !looked_at) {
+    bytes = static_cast<double>(TotalMemoryOf(device));
+  } else if (device.is_cuda()) {
+    const Cluster cluster = ReadCluster(ClusterPath(config.comm.cluster));
+    bytes = static_cast<double>(Gibibytes(cluster.gpu.memory_gb));
+  } else if (!looked_at) {
+    bytes = static_cast<double>(AvailableMemory() / world->ranks_in_process());
+  }
+  return static_cast<int64_t>(kUsableShare * bytes);
+}
+
+StepCompiler::StepCompiler(const Config& config, const Mesh& mesh, World* world, c10::Device device,
+                           Audience audience)
+    : config_(config),
+      mesh_(mesh),
+      world_(world),
+      device_(device),
+      audience_(audience),
+      costs_(config, world, device) {
+  if (world == nullptr) return;
+  if (audience == Audience::kJob) {
+    groups_ = std::make_unique<WorldGroups>(*world);
+  } else {
+    groups_ = std::make_unique<ImaginedGroups>(*world);
+  }
+}
+
+// What the step may allocate beside what is there all the time.
+int64_t StepCompiler::BudgetBeside(int64_t constant_bytes) {
+  const int64_t capacity = MemoryCapacity(config_, world_, device_);
+  return capacity == 0 ? 0 : std::max<int64_t>(capacity - constant_bytes, 1);
+}
+
+PipelineOptions StepCompiler::PipelineFor(const Config::Compile::EpOverlap& overlap,
+                                          int64_t constant_bytes) {
+  PipelineOptions options;
+  const Config::Compile& compile = config_.compile;
+  options.memory = MemoryPolicyOf(compile);
+  options.offload = {compile.cpu_offload_budget_gb, compile.cpu_offload_defer_n_layers,
+                     compile.cpu_offload_prefetch_n_layers};
+  options.reshard_after_forward =
+      config_.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
+  options.groups = groups_.get();
+  options.reassign_gathers = compile.enable_fsdp_ag_rs_overlap;
+  if (compile.fsdp_bucketing) options.bucket_prefetch = compile.fsdp_prefetch;
+  options.dense_regions = compile.enable_fsdp_dense_region_overlap;
+  if (overlap.enabled == AutoSwitch::kFalse) return options;
+  if (overlap.strategy == ChunkStrategy::kGraph) {
+    options.chunk = {.modules = overlap.module_fqn,
+                     .dim = overlap.chunk_dim,
+                     .chunks = overlap.num_chunks,
+                     .strict = overlap.disable_early_grad_accumulation,
+                     .keep_across_roots = overlap.keep_chunks_across_roots};
+    options.concretize = true;
+  }
+  options.isolate_ep_group = overlap.isolate_process_group;
+  options.overlap = {.mode = overlap.schedule,
+                     .memory_headroom = overlap.memory_headroom,
+                     .memory_budget = BudgetBeside(constant_bytes),
+                     .pair_first = overlap.module_fqn.ends_with(".moe")};
+  options.costs = [this](const Graph& graph) { return costs_.For(graph); };
+  if (world_ != nullptr && audience_ == Audience::kJob) {
+    options.decide_for_all = [this](const std::function<std::string()>& decide) {
+      return world_->DecideForAll("the order of the step", decide);
+    };
+  }
+  return options;
+}
+
+PipelineReport StepCompiler::Run(PassList passes, Graph& graph) {
+  PassManagerOptions options;
+  options.disabled = config_.compile.disable_passes;
+  options.reproducer_folder = config_.dump_folder;
+  // A job waits for this; who looks into passes wants to know of each.
+  options.check_changed = options.verify_each = config_.compile.debug_graph_passes;
+  if (config_.compile.debug_graph_passes) options.dump_folder = config_.dump_folder + "/passes";
+  return PassManager(std::move(passes), options).Run(graph);
+}
+
+PipelineReport StepCompiler::Compile(Graph& graph, const Config::Compile::EpOverlap& overlap) {
+  const CategoryBytes constant = MeasureMemory(graph, StepMemory(config_, mesh_)).constant;
+  options_ = PipelineFor(overlap, std::accumulate(constant.begin(), constant.end(), int64_t{0}));
+  unordered_ = nullptr;
+  PassList passes = DefaultPipeline(options_);
+  const bool orders = OrdersByCost(options_);
+  const bool replans =
+      orders && overlap.replan_interval > 0 && audience_ == Audience::kJob && world_ != nullptr;
+  if (!replans) return Run(std::move(passes), graph);
+  PassList rest = TakeFromSchedule(passes);
+  PipelineReport report = Run(std::move(passes), graph);
+  unordered_ = graph.Clone();
+  Append(report, Run(std::move(rest), graph));
+  return report;
+}
+
+PipelineReport StepCompiler::Order(Graph& graph) {
+  PassList passes = DefaultPipeline(options_);
+  return Run(TakeFromSchedule(passes), graph);
+}
+
+std::optional<Timeline> StepCompiler::Predict(const Graph& graph) {
+  bool communicates = false;
+  for (const Node* node : graph.nodes()) {
+    communicates |= node->op().collective != Collective::kNone;
+  }
+  if (!communicates) return std::nullopt;
+  if (audience_ == Audience::kJob) costs_.Share(graph);
+  return Simulate(graph, *costs_.For(graph));
+}
+
+}  // namespace gt

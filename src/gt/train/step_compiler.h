@@ -1,0 +1,66 @@
+// From a captured step to one that runs: the passes of a job, and what they need to know of it.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "gt/config/config.h"
+#include "gt/dist/mesh.h"
+#include "gt/dist/world.h"
+#include "gt/ir/graph.h"
+#include "gt/passes/manager.h"
+#include "gt/passes/pipeline.h"
+#include "gt/passes/process_groups.h"
+#include "gt/sim/timeline.h"
+#include "gt/train/step_costs.h"
+
+namespace gt {
+
+class StepCompiler {
+ public:
+  enum class Audience {
+    kJob,   // every rank compiles the same steps in the same order; the first rank decides for all
+    kSelf,  // this rank alone looks at a step: no group is made and nothing is published
+  };
+  // `world` may be null, for graphs that are only looked at.
+  StepCompiler(const Config& config, const Mesh& mesh, World* world, c10::Device device,
+               Audience audience = Audience::kJob);
+
+  // All passes, with chunks as `overlap` says (its `enabled` is not auto).
+  PipelineReport Compile(Graph& graph, const Config::Compile::EpOverlap& overlap);
+
+  // Whether the step that was compiled last has an order that depends on what things cost.
+  bool can_replan() const { return unordered_ != nullptr; }
+  // That step again, up to its order, ready to be ordered by Order(). The hints of its symbols may be
+  // changed before that.
+  std::unique_ptr<Graph> Unordered() const { return unordered_->Clone(); }
+  PipelineReport Order(Graph& graph);
+
+  // Nothing for a step without communication.
+  std::optional<Timeline> Predict(const Graph& graph);
+
+ private:
+  PipelineOptions PipelineFor(const Config::Compile::EpOverlap& overlap, int64_t constant_bytes);
+  PipelineReport Run(PassList passes, Graph& graph);
+  int64_t BudgetBeside(int64_t constant_bytes);
+
+  const Config config_;
+  const Mesh mesh_;
+  World* world_;
+  c10::Device device_;
+  Audience audience_;
+  StepCosts costs_;
+  std::unique_ptr<ProcessGroups> groups_;
+  PipelineOptions options_;  // of the step that was compiled last
+  std::unique_ptr<Graph> unordered_;
+};
+
+// Bytes of the device's memory that a job may plan with: training.memory_limit_gb, or 92 % of what
+// the device has. For a step that is only looked at, the device is one of the cluster's GPUs. 0: not
+// known.
+int64_t MemoryCapacity(const Config& config, const World* world, c10::Device device);
+
+}  // namespace gt
