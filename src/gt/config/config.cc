@@ -11,6 +11,7 @@
 #include "gt/base/error.h"
 #include "gt/base/fqn_pattern.h"
 #include "gt/base/logging.h"
+#include "gt/config/moe_load.h"
 #include "gt/config/toml.h"
 
 namespace gt {
@@ -163,6 +164,22 @@ void CheckEpOverlap(const Config& config, bool rewrites, Problems& problems) {
   }
 }
 
+void CheckMoeLoad(const Config& config, Problems& problems) {
+  const std::string& text = config.debug.moe_load;
+  if (std::string why = MoeLoadProblem(text); !why.empty()) {
+    problems.Add(ErrorCode::kBadOptionValue, "debug.moe_load {}: {}", Quoted(text), why);
+    return;
+  }
+  const MoeLoad::Kind kind = ParseMoeLoad(text).kind;
+  const bool contradicts = kind == MoeLoad::Kind::kZipf || kind == MoeLoad::Kind::kFile;
+  if (config.debug.moe_force_load_balance && contradicts) {
+    problems.Add(ErrorCode::kConflictingOptions,
+                 "debug.moe_force_load_balance gives every expert equally many tokens, but "
+                 "debug.moe_load is {}; leave out one of them",
+                 Quoted(text));
+  }
+}
+
 void CheckTogether(const Config& config, Problems& problems) {
   const Config::Compile& compile = config.compile;
   if (!compile.full_recompute_save_ops.empty() && compile.memory_policy != MemoryPolicy::kFull) {
@@ -179,6 +196,7 @@ void CheckTogether(const Config& config, Problems& problems) {
                  compile.enable_passes ? "compile.mode eager" : "compile.enable_passes=false");
   }
   CheckEpOverlap(config, rewrites, problems);
+  CheckMoeLoad(config, problems);
   if (compile.enable_fsdp_dense_region_overlap && !compile.fsdp_bucketing) {
     problems.Add(ErrorCode::kConflictingOptions,
                  "compile.enable_fsdp_dense_region_overlap moves the buckets of "

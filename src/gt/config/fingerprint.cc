@@ -79,6 +79,10 @@ uint64_t ConfigFingerprint(const Config& config, std::string_view library_versio
     const auto content = ContentOf(std::filesystem::path(config.model.hf_path) / "config.json");
     text += content ? fmt::format("config.json = {}\n", Quoted(*content)) : "no config.json\n";
   }
+  if (config.debug.moe_load.ends_with(".json")) {
+    const auto content = ContentOf(config.debug.moe_load);
+    text += content ? fmt::format("moe_load = {}\n", Quoted(*content)) : "no moe_load\n";
+  }
   return Xxh64Of(std::string_view(text));
 }
 

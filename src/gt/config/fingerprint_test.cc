@@ -119,7 +119,7 @@ TEST(ConfigFingerprint, CoversWhatShapesTheStep) {
        {"device", "ranks", "training.seq_len", "training.local_batch_size", "training.dtype",
         "training.mixed_precision_param", "training.loss_chunks", "training.z_loss_coeff",
         "training.deterministic", "comm.backend", "comm.pretended_rank",
-        "debug.moe_force_load_balance", "debug.collectives_of_one"}) {
+        "debug.moe_force_load_balance", "debug.moe_load", "debug.collectives_of_one"}) {
     EXPECT_TRUE(is_covered(path)) << path;
   }
 }
@@ -127,6 +127,17 @@ TEST(ConfigFingerprint, CoversWhatShapesTheStep) {
 TEST(ConfigFingerprint, ChangesWithTheLibrary) {
   EXPECT_NE(ConfigFingerprint(Config(), "libtorch 2.11.1, gt 0.1.0"), FingerprintOf(Config()));
   EXPECT_EQ(ConfigFingerprint(Config(), kVersion), FingerprintOf(Config()));
+}
+
+TEST(ConfigFingerprint, ChangesWithTheContentOfLoads) {
+  const testing::TempFolder folder;
+  Config config;
+  config.debug.moe_load = (folder / "loads.json").string();
+  std::set<uint64_t> seen = {FingerprintOf(config)};
+  for (const char* text : {"[1, 2]", "[2, 1]"}) {
+    testing::WriteText(config.debug.moe_load, text);
+    EXPECT_TRUE(seen.insert(FingerprintOf(config)).second) << text;
+  }
 }
 
 // The path alone says little about a model: its config.json may be edited, or come later.

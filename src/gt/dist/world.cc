@@ -451,12 +451,22 @@ const Group& World::Control() {
   return *control_;
 }
 
-std::vector<double> World::Sum(std::vector<double> numbers) {
+std::vector<double> World::Reduce(std::vector<double> numbers, c10d::ReduceOp how) {
   if (size_ == 1 || pretended()) return numbers;
   std::vector<at::Tensor> tensors = {
       at::from_blob(numbers.data(), {static_cast<int64_t>(numbers.size())}, at::kDouble)};
-  c10d::resolve_process_group(Control().name)->allreduce(tensors)->wait();
+  c10d::AllreduceOptions options;
+  options.reduceOp = how;
+  c10d::resolve_process_group(Control().name)->allreduce(tensors, options)->wait();
   return numbers;
+}
+
+std::vector<double> World::Sum(std::vector<double> numbers) {
+  return Reduce(std::move(numbers), c10d::ReduceOp::SUM);
+}
+
+std::vector<double> World::Max(std::vector<double> numbers) {
+  return Reduce(std::move(numbers), c10d::ReduceOp::MAX);
 }
 
 void World::Barrier() { Sum({0.0}); }

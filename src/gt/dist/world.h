@@ -60,6 +60,8 @@ class World {
 
   // Sums numbers over all ranks. Waits. Not part of any step: these run over a group of their own.
   std::vector<double> Sum(std::vector<double> numbers);
+  // The same with the largest over all ranks of each number.
+  std::vector<double> Max(std::vector<double> numbers);
   void Barrier();
 
   // A text for every rank to see, by name. Reading waits for the rank that writes it as long as that
@@ -95,6 +97,7 @@ class World {
   c10::intrusive_ptr<c10d::Backend> MakeBackend(const Group& group, bool on_device);
   c10::intrusive_ptr<c10d::Backend> Connect(const Group& group, bool on_device);
   const Group& Control();
+  std::vector<double> Reduce(std::vector<double> numbers, c10d::ReduceOp how);
 
   Config config_;
   int64_t rank_ = 0;

@@ -68,6 +68,20 @@ TEST(WorldTest, TwoGroupsOverTheSameRanksAreTwoQueues) {
   });
 }
 
+TEST(WorldTest, RanksReduceNumbersOfTheirOwn) {
+  Config config;
+  config.device = DeviceChoice::kCpu;
+  config.ranks = 3;
+  World::Run(config, [](World& world) {
+    const auto rank = static_cast<double>(world.rank());
+    EXPECT_EQ(world.Sum({rank, 1.0}), (std::vector<double>{3, 3}));
+    EXPECT_EQ(world.Max({rank, -rank, 0.25}), (std::vector<double>{2, 0, 0.25}));
+  });
+  // Of ranks that are not there nothing is known.
+  World::Run(Pretended(CommBackend::kFake, 8),
+             [](World& world) { EXPECT_EQ(world.Max({1.5}), std::vector<double>{1.5}); });
+}
+
 // Sizes and values of what imitated peers send.
 TEST(WorldTest, EmulatedPeersSendWhatThisRankHas) {
   setenv("GT_HOME", GT_SOURCE_DIR, 1);

@@ -44,7 +44,7 @@ class Program {
   // Inputs in graph order; returns the outputs in graph order. Not reentrant.
   std::vector<at::Tensor> Run(std::span<const at::Tensor> inputs);
 
-  // Value of each symbol of the graph in the last run.
+  // Value of each symbol of the graph in the last run (sizes of inputs, numbers that were read).
   std::span<const int64_t> symbol_values() const { return symbol_values_; }
 
   int64_t instruction_count() const { return static_cast<int64_t>(instructions_.size()); }

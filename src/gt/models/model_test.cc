@@ -10,6 +10,7 @@
 #include "gt/exec/convert.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/nn/moe.h"
+#include "gt/sim/routing_loads.h"
 #include "gt/storage/safetensors.h"
 #include "gt/storage/temp_folder_test_util.h"
 
@@ -486,6 +487,36 @@ TEST_F(Moe, ForcedBalanceTakesExpertsInTurn) {
   at::NoGradGuard no_gradients;
   moe->forward(SomeTokens());
   EXPECT_TRUE(BufferOf(*moe, "tokens_per_expert").equal(at::full({4}, 24.0f)));
+}
+
+// As they are drawn on paper, whatever the router and its groups would choose; gradients still flow.
+TEST_F(Moe, ForcedLoadsAreDrawnByWeight) {
+  nn::MoeConfig config = FourExperts();
+  config.experts = 16;
+  config.top_k = 3;
+  nn::Init init = nn::Init::Normal(0.3);
+  auto router = std::make_shared<nn::Router>(config, init);
+  std::vector<double> weights = ZipfWeights(16, 1.0);
+  weights[5] = 0;
+  router->ForceLoad(weights);
+  nn::NameModules(*router);
+  nn::Materialize(*router, at::kCPU, 1);
+  at::manual_seed(4);
+  constexpr int64_t kTokens = 3000;
+  nn::Routing routing = router->forward(at::randn({kTokens, 16}), {});
+  EXPECT_EQ(routing.experts.sizes(), (at::IntArrayRef{kTokens, 3}));
+  at::Tensor sorted = std::get<0>(routing.experts.sort(1));
+  EXPECT_TRUE((sorted.narrow(1, 1, 2) > sorted.narrow(1, 0, 2)).all().item<bool>())
+      << "every token goes to three different experts";
+  const std::vector<int64_t> expected = DrawCounts(weights, 3, kTokens);
+  for (int64_t i = 0; i < 16; ++i) {
+    EXPECT_NEAR(routing.counts[i].item<double>(),
+                static_cast<double>(expected[static_cast<size_t>(i)]), 2)
+        << i;
+  }
+  EXPECT_EQ(routing.counts[5].item<int64_t>(), 0);
+  routing.weights.sum().backward();
+  EXPECT_TRUE(router->parameters()[0].grad().defined());
 }
 
 }  // namespace

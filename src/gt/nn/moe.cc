@@ -5,6 +5,8 @@
 
 #include <limits>
 
+#include "gt/sim/routing_loads.h"
+
 namespace gt::nn {
 namespace {
 
@@ -91,6 +93,29 @@ at::Tensor Router::OnlyBestGroups(const at::Tensor& choice) const {
   return masked.view_symint(choice.sym_sizes());
 }
 
+void Router::ForceLoad(const std::vector<double>& weights) {
+  std::vector<double> intervals;  // an expert that must not be drawn waits forever
+  for (double weight : weights) intervals.push_back(1.0 / weight);
+  auto table = [](const std::vector<double>& values) { return at::tensor(values, at::kDouble); };
+  AddBuffer("draw_phases", draw_phases_, table(DrawPhases(config_.experts)), BufferKind::kTable);
+  AddBuffer("draw_intervals", draw_intervals_, table(intervals), BufferKind::kTable);
+}
+
+// Positions count from the first token that is seen at a time, so a chunk starts anew.
+at::Tensor Router::DrawnExperts(const at::Tensor& scores) const {
+  at::Tensor position = at::arange(scores.sym_size(0), scores.options().dtype(at::kLong)) + 1;
+  at::Tensor square = (position * position).remainder(kDrawModulus);
+  at::Tensor numbers = (square * kDrawMultiplier).remainder(kDrawModulus).to(at::kDouble);
+  // In float64: rounded to float32, noise could be 1 and its logarithm 0, and 0 times the infinite
+  // interval of an expert without weight is no number.
+  at::Tensor noise = at::frac(numbers.unsqueeze(1) * draw_phases_);
+  at::Tensor race = (at::log(noise) * draw_intervals_).to(at::kFloat);
+  // Nothing of the scores is added, but the choice cannot be made before they are there: a schedule
+  // must find the same dependencies as with the router's own choice.
+  race = at::add(race, scores, /*alpha=*/0);
+  return std::get<1>(at::topk(race, config_.top_k, -1, true, false));
+}
+
 Routing Router::forward(const at::Tensor& x, const at::Tensor& bias) {
   // Scores decide between experts by small differences: always float32.
   at::Tensor logits = at::linear(x.to(at::kFloat), gate_->weight().to(at::kFloat));
@@ -103,7 +128,9 @@ Routing Router::forward(const at::Tensor& x, const at::Tensor& bias) {
     if (bias.defined()) choice = choice + bias;
     if (config_.groups > 1) choice = OnlyBestGroups(choice);
     c10::SymInt tokens = x.sym_size(0);
-    if (config_.force_balance) {
+    if (draw_phases_.defined()) {
+      routing.experts = DrawnExperts(scores.detach());
+    } else if (config_.force_balance) {
       routing.experts = at::arange(tokens * config_.top_k, scores.options().dtype(at::kLong))
                             .remainder(config_.experts)
                             .view_symint({tokens, config_.top_k});

@@ -52,10 +52,16 @@ class Router : public Module {
   // x: [tokens, width]; bias: [experts], or undefined.
   Routing forward(const at::Tensor& x, const at::Tensor& bias);
 
+  // For measurements: from now on experts are drawn by these weights, one for each, instead of chosen
+  // by score (sim/routing_loads.h). Before the model has its memory.
+  void ForceLoad(const std::vector<double>& weights);
+
  private:
   at::Tensor OnlyBestGroups(const at::Tensor& choice) const;
+  at::Tensor DrawnExperts(const at::Tensor& scores) const;
   MoeConfig config_;
   Ref<Linear> gate_;
+  at::Tensor draw_phases_, draw_intervals_;  // [experts], float64; undefined unless ForceLoad
 };
 
 // The experts' weights, one above the other, and their grouped products.
@@ -93,6 +99,7 @@ class Moe : public FeedForward {
   int64_t ActiveParameters() const override;
 
   const MoeConfig& config() const { return config_; }
+  void ForceLoad(const std::vector<double>& weights) { router_->ForceLoad(weights); }
   // From now on experts are where the exchange takes rows.
   void SpreadExperts(std::shared_ptr<ExpertExchange> exchange) { exchange_ = std::move(exchange); }
 

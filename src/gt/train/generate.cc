@@ -164,6 +164,7 @@ ModelPtr Build(const ModelSource& source, int64_t length) {
   // Weights are converted once, when they are there, and not in every step.
   config.training.mixed_precision_param = config.training.dtype;
   config.debug.moe_force_load_balance = false;
+  config.debug.moe_load = "router";
   return BuildConfiguredModel(config);
 }
 

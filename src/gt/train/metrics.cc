@@ -54,6 +54,9 @@ void MetricsFile::Write(const StepMetrics& m) {
   if (m.validation_loss) {
     file_ << fmt::format(", \"validation_loss\": {}", number(*m.validation_loss));
   }
+  if (m.load_imbalance) {
+    file_ << fmt::format(", \"load_imbalance\": {}", number(*m.load_imbalance));
+  }
   if (m.hashes) {
     file_ << fmt::format(
         ", \"gradient_hash\": \"{:016x}\", \"parameter_hash\": \"{:016x}\", "

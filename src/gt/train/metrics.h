@@ -27,6 +27,9 @@ struct StepMetrics {
   double data_wait = 0;      // seconds this step waited for data
   double eta_seconds = 0;
   std::optional<double> validation_loss = {};
+  // Rows at the experts of the fullest rank over those of the average one, when ranks have compared
+  // them after this step (train/load_watch.h).
+  std::optional<double> load_imbalance = {};
   std::optional<StepHashes> hashes = {};
 };
 

@@ -6,6 +6,7 @@
 #include "gt/base/resources.h"
 #include "gt/base/text.h"
 #include "gt/models/hf_checkpoint.h"
+#include "gt/nn/moe.h"
 #include "gt/parallel/chunk_modules.h"
 #include "gt/parallel/parallelize.h"
 #include "gt/train/step.h"
@@ -71,6 +72,26 @@ at::ScalarType ToTorch(ExportDtype dtype) {
   return at::kFloat;
 }
 
+namespace {
+
+std::vector<nn::Moe*> ModulesWithExperts(LanguageModel& model) {
+  std::vector<nn::Moe*> found;
+  for (nn::Module* module : nn::ModulesOf(model)) {
+    if (auto* moe = dynamic_cast<nn::Moe*>(module)) found.push_back(moe);
+  }
+  return found;
+}
+
+void ForceLoads(LanguageModel& model, const MoeLoad& load) {
+  if (load.kind != MoeLoad::Kind::kZipf && load.kind != MoeLoad::Kind::kFile) return;
+  const ExpertWeights weights(load);
+  for (nn::Moe* moe : ModulesWithExperts(model)) {
+    moe->ForceLoad(weights.Of(moe->fqn().str(), moe->config().experts, moe->config().top_k));
+  }
+}
+
+}  // namespace
+
 ModelPtr BuildConfiguredModel(const Config& config) {
   ModelOptions options;
   options.max_length = config.training.seq_len;
@@ -78,11 +99,13 @@ ModelPtr BuildConfiguredModel(const Config& config) {
   options.layers = config.model.n_layers;
   options.vocab = config.model.vocab_size;
   options.load_balance = config.model.load_balance_coeff;
-  options.force_balance = config.debug.moe_force_load_balance;
+  const MoeLoad load = MoeLoadOf(config);
+  options.force_balance = load.kind == MoeLoad::Kind::kBalanced;
   options.dropout = config.model.dropout;
   ModelPtr model = config.model.hf_path.empty()
                        ? BuildModel(config.model.name, config.model.flavor, options)
                        : BuildModelFromHf(config.model.hf_path, options);
+  ForceLoads(*model, load);
   nn::StoreAs(*model, ToTorch(config.training.dtype));
   if (config.training.mixed_precision_param != config.training.dtype) {
     CastParametersForCompute(*model, ToTorch(config.training.mixed_precision_param));
@@ -99,6 +122,17 @@ ModelPtr BuildConfiguredModel(const Config& config, World& world, const Mesh& me
   if (overlap.enabled == AutoSwitch::kTrue && overlap.strategy == ChunkStrategy::kEager)
     ChunkModules(*model, overlap);
   return model;
+}
+
+ExpectedRouting ConfiguredLoads(LanguageModel& model, const Config& config, const Mesh& mesh) {
+  std::vector<ExpertModule> modules;
+  for (const nn::Moe* moe : ModulesWithExperts(model)) {
+    modules.push_back({moe->fqn().str(), moe->config().experts, moe->config().top_k});
+  }
+  const int64_t tokens = config.training.local_batch_size * config.training.seq_len /
+                         (mesh.size(MeshAxis::kTp) * mesh.size(MeshAxis::kCp));
+  return ExpectedLoads(MoeLoadOf(config), modules, mesh.size(MeshAxis::kEp),
+                       mesh.coordinate(MeshAxis::kEp), tokens);
 }
 
 void InitializeModel(LanguageModel& model, const Config& config, at::Device device) {

@@ -11,6 +11,7 @@
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 #include "gt/models/model.h"
+#include "gt/sim/routing_loads.h"
 #include "gt/tokenizer/tokenizer.h"
 
 namespace gt {
@@ -24,6 +25,9 @@ ModelPtr BuildConfiguredModel(const Config& config);
 ModelPtr BuildConfiguredModel(const Config& config, World& world, const Mesh& mesh);
 // Allocates it, and fills it with the weights of hf_path or from the seed.
 void InitializeModel(LanguageModel& model, const Config& config, at::Device device);
+// Loads of the model's experts that --debug.moe_load brings about, for plans and predictions that are
+// made before a step has run.
+ExpectedRouting ConfiguredLoads(LanguageModel& model, const Config& config, const Mesh& mesh);
 // "llama3 debugmodel", or the folder it was read from.
 std::string ModelTitle(const Config& config);
 
