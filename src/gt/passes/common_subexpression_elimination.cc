@@ -4,6 +4,7 @@
 #include <bit>
 #include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 #include "gt/passes/aliasing.h"
 #include "gt/passes/nested.h"
@@ -32,13 +33,22 @@ uint64_t HashOf(const Argument& argument) {
   return hash;
 }
 
+// Where equal nodes must agree to become one.
+struct Sharing {
+  bool within_phase = false;
+  bool within_module = false;
+  bool within_chunk = true;
+};
+
 // Of what is computed and where it belongs, so that equal nodes that may not be merged do not pile
 // up under one hash.
-uint64_t HashOf(const Node& node, bool within_phase) {
+uint64_t HashOf(const Node& node, const Sharing& sharing) {
   const Meta& meta = node.meta();
   uint64_t place = static_cast<uint64_t>(meta.ep_role) | static_cast<uint64_t>(meta.recompute) << 8;
-  if (within_phase) place |= static_cast<uint64_t>(meta.phase) << 16 | 1ull << 24;
-  if (meta.chunk != nullptr) place |= static_cast<uint64_t>(meta.chunk->id) << 32;
+  if (sharing.within_phase) place |= static_cast<uint64_t>(meta.phase) << 16 | 1ull << 24;
+  if (sharing.within_chunk && meta.chunk != nullptr) {
+    place |= static_cast<uint64_t>(meta.chunk->id) << 32;
+  }
   uint64_t hash = Mix(Mix(0x2545f4914f6cdd1dull, std::bit_cast<uint64_t>(&node.op())), place);
   for (int32_t i = 0; i < node.operand_count(); ++i) {
     hash = Mix(hash, std::bit_cast<uint64_t>(node.operand(i)));
@@ -79,19 +89,49 @@ bool ComputesTheSame(const Node& a, const Node& b) {
                     SameArgument);
 }
 
+// Nodes that mark where a chunk begins or ends stay one per place.
+bool MarksBoundary(const ChunkMeta* chunk) {
+  return chunk != nullptr && chunk->role > ChunkRole::kNone && chunk->role != ChunkRole::kBody;
+}
+
 bool SameChunk(const ChunkMeta* a, const ChunkMeta* b) {
   if (a == nullptr || b == nullptr) return a == b;
-  // Nodes that mark where a chunk begins or ends stay one per place.
-  if (a->role > ChunkRole::kNone && a->role != ChunkRole::kBody) return false;
   return a->id == b->id && a->region == b->region && a->role == b->role &&
          a->backward == b->backward;
 }
 
 // Equal in everything that decides where a later pass puts a node.
-bool SamePlace(const Meta& a, const Meta& b) {
+bool SamePlace(const Meta& a, const Meta& b, const Sharing& sharing) {
+  if (sharing.within_phase && a.phase != b.phase) return false;
+  if (sharing.within_module && a.module != b.module) return false;
+  if (MarksBoundary(a.chunk.get()) || MarksBoundary(b.chunk.get())) return false;
   return a.ep_role == b.ep_role && a.exchange == b.exchange && a.recompute == b.recompute &&
-         a.fsdp_bucket == b.fsdp_bucket && SameChunk(a.chunk.get(), b.chunk.get());
+         a.fsdp_bucket == b.fsdp_bucket &&
+         (!sharing.within_chunk || SameChunk(a.chunk.get(), b.chunk.get()));
 }
+
+// Which nodes compute with parameters alone, in any phase. Nodes are shown in the order of the graph.
+class OfParameters {
+ public:
+  explicit OfParameters(Graph& graph)
+      : graph_(graph), facts_(static_cast<size_t>(graph.NumberNodes())) {}
+
+  bool Look(const Node& node) {
+    bool all = node.operand_count() > 0 && !node.op().random;
+    for (int32_t i = 0; i < node.operand_count() && all; ++i) all = Holds(*node.operand(i));
+    facts_[static_cast<size_t>(node.number())] = all;
+    return all;
+  }
+
+ private:
+  bool Holds(const Value& value) const {
+    if (!value.is_input()) return facts_[static_cast<size_t>(value.producer()->number())];
+    return graph_.inputs()[static_cast<size_t>(value.index())]->role == InputRole::kParameter;
+  }
+
+  const Graph& graph_;
+  std::vector<bool> facts_;  // by number
+};
 
 // Two results that are both returned must not become one, unless they are views and share their
 // memory anyway.
@@ -127,6 +167,8 @@ bool MakesFromNothing(const Operator& op) {
 }
 
 void Replace(Graph& graph, Node* node, Node* by, EscapingStorage& escaping) {
+  // What several chunks use belongs to none of them.
+  if (!SameChunk(node->meta().chunk.get(), by->meta().chunk.get())) by->meta().chunk = nullptr;
   for (int32_t i = 0; i < node->result_count(); ++i) {
     escaping.Merge(*node->result(i), *by->result(i));
     if (node->result(i)->has_uses()) node->result(i)->ReplaceAllUses(by->result(i));
@@ -156,18 +198,22 @@ const PassInfo& CommonSubexpressionElimination::info() const {
       .summary = "Replaces a node by an earlier one that computes the same bits.",
       .description =
           "Same operator, operands, arguments (floating-point ones by bits) and result types. One "
-          "forward "
-          "walk over a hash table. Sharing a value makes it live longer, so that nodes of "
-          "different "
-          "phases are only merged if they are views, and large tensors made from nothing are not.",
+          "forward walk over a hash table. Sharing a value makes it live longer, so that nodes of "
+          "different phases are only merged if they are views, and large tensors made from nothing "
+          "are not. What is made of parameters alone is the same in every chunk of a module: "
+          "chunks "
+          "that were run one by one (ep_overlap.strategy eager) share the casts and gathers of "
+          "their parameters, which then belong to no chunk. Gathers are shared within a module and "
+          "a phase, so that none is kept for longer than the module runs.",
       .reads =
-          "operators, operands, arguments, types, phase, chunk, expert and recompute metadata.",
-      .writes = "uses of the removed nodes.",
+          "operators, operands, arguments, types, phase, module, chunk, expert and recompute "
+          "metadata.",
+      .writes = "uses of the removed nodes; the chunk of nodes that several chunks share.",
       .never =
-          "merges random operators, collectives, reads of data, operators with side effects, nodes "
-          "of "
-          "different chunks, expert roles, buckets or recompute tags, or two results that are both "
-          "returned.",
+          "merges random operators, reads of data, operators with side effects, nodes of different "
+          "expert roles, buckets or recompute tags, collectives or nodes of different chunks that "
+          "depend on more than parameters, nodes where a chunk begins or ends, or two results that "
+          "are both returned.",
   };
   return kInfo;
 }
@@ -180,17 +226,20 @@ bool CommonSubexpressionElimination::Run(Graph& graph) {
 bool CommonSubexpressionElimination::RunOn(Graph& graph) {
   bool changed = false;
   EscapingStorage escaping(graph);
+  OfParameters of_parameters(graph);
   std::unordered_multimap<uint64_t, Node*> seen;
   seen.reserve(static_cast<size_t>(graph.node_count()));
   for (Node* node : graph.nodes()) {
-    if (!MayMerge(*node)) continue;
-    bool within_phase = StaysInPhase(*node);
-    uint64_t hash = HashOf(*node, within_phase);
+    const bool parameters_alone = of_parameters.Look(*node);
+    if (!MayMerge(*node, parameters_alone)) continue;
+    const Sharing sharing{.within_phase = StaysInPhase(*node),
+                          .within_module = node->op().collective != Collective::kNone,
+                          .within_chunk = !parameters_alone};
+    uint64_t hash = HashOf(*node, sharing);
     auto [begin, end] = seen.equal_range(hash);
     auto equal = std::find_if(begin, end, [&](const auto& entry) {
       const Node& earlier = *entry.second;
-      return ComputesTheSame(earlier, *node) && SamePlace(earlier.meta(), node->meta()) &&
-             (!within_phase || earlier.meta().phase == node->meta().phase);
+      return ComputesTheSame(earlier, *node) && SamePlace(earlier.meta(), node->meta(), sharing);
     });
     if (equal == end) {
       seen.emplace(hash, node);
@@ -205,10 +254,13 @@ bool CommonSubexpressionElimination::RunOn(Graph& graph) {
   return changed;
 }
 
-bool CommonSubexpressionElimination::MayMerge(const Node& node) const {
+bool CommonSubexpressionElimination::MayMerge(const Node& node, bool parameters_alone) const {
   const Operator& op = node.op();
-  if (op.random || op.side_effect || op.reads_data || op.collective != Collective::kNone)
-    return false;
+  if (op.random || op.side_effect || op.reads_data) return false;
+  // Collectives that are equal on this rank may differ on another (a slice at the rank's own place,
+  // which is the first one here), and that rank would wait for both. What is made of a parameter
+  // alone is prepared in the same way wherever it is used.
+  if (op.collective != Collective::kNone && !parameters_alone) return false;
   if (node.result_count() == 0 || !node.bound_symbols().empty()) return false;
   if (!MakesFromNothing(op)) return true;
   return node.graph().shapes().Bounds(node.result()->type().bytes()).high <=
@@ -218,6 +270,8 @@ bool CommonSubexpressionElimination::MayMerge(const Node& node) const {
 bool CommonSubexpressionElimination::StaysInPhase(const Node& node) const {
   // A tagged forward node and its recomputed copy are equal on purpose.
   if (node.meta().recompute != Recompute::kNone) return true;
+  // So is a gather that is repeated for the backward.
+  if (node.op().collective != Collective::kNone) return true;
   if (options_.cross_phase == CrossPhase::kAll) return false;
   return options_.cross_phase == CrossPhase::kNone || AliasingOf(node.op()) != Aliasing::kAlways;
 }

@@ -25,7 +25,7 @@ class CommonSubexpressionElimination : public Pass {
 
  private:
   bool RunOn(Graph& graph);
-  bool MayMerge(const Node& node) const;
+  bool MayMerge(const Node& node, bool parameters_alone) const;
   bool StaysInPhase(const Node& node) const;
 
   CommonSubexpressionEliminationOptions options_;

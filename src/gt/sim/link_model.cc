@@ -273,4 +273,43 @@ std::int64_t BusiestAllToAllVolume(std::span<const std::int64_t> volumes, std::i
   return std::max(busiest, *std::max_element(received.begin(), received.end()));
 }
 
+GroupSpan SlowestSpan(std::span<const std::int64_t> global_ranks, std::int64_t world_size,
+                      std::int64_t gpus_per_node) {
+  GT_CHECK(gpus_per_node > 0, "a node has at least one GPU");
+  if (global_ranks.size() < 2) return SpanOf(global_ranks, gpus_per_node);
+  const auto size = static_cast<std::int64_t>(global_ranks.size());
+  const std::int64_t first = global_ranks[0], stride = global_ranks[1] - first;
+  for (std::size_t i = 1; i < global_ranks.size(); ++i) {
+    GT_CHECK(stride > 0 && global_ranks[i] - global_ranks[i - 1] == stride,
+             "rank {} breaks the series of the group that begins with {}, {}", global_ranks[i],
+             first, global_ranks[1]);
+  }
+  const std::int64_t period = stride * size;  // of as many ranks `stride` groups consist
+  GT_CHECK(first >= 0 && first % period < stride && world_size % period == 0 &&
+               global_ranks.back() < world_size,
+           "no axis of {} ranks has a group of {} ranks, {} apart, that begins with rank {}",
+           world_size, size, stride, first);
+
+  // A span depends only on where in its node the first rank is.
+  std::vector<bool> seen(static_cast<std::size_t>(gpus_per_node), false);
+  std::vector<std::int64_t> ranks(global_ranks.size());
+  GroupSpan slowest{.nodes = 0};
+  for (std::int64_t begin = 0; begin < world_size; begin += period) {
+    for (std::int64_t start = begin; start < begin + stride; ++start) {
+      const std::int64_t place = start % gpus_per_node;
+      if (seen[static_cast<std::size_t>(place)]) continue;
+      seen[static_cast<std::size_t>(place)] = true;
+      for (std::size_t i = 0; i < ranks.size(); ++i) {
+        ranks[i] = place + static_cast<std::int64_t>(i) * stride;
+      }
+      const GroupSpan span = SpanOf(ranks, gpus_per_node);
+      if (std::pair(span.nodes, -span.ranks_per_node) >
+          std::pair(slowest.nodes, -slowest.ranks_per_node)) {
+        slowest = span;
+      }
+    }
+  }
+  return slowest;
+}
+
 }  // namespace gt

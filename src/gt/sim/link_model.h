@@ -79,4 +79,14 @@ std::int64_t AllToAllVolume(std::span<const std::int64_t> sent,
 // The same for the busiest of all ranks; volumes[i * ranks + j] goes from rank i to rank j.
 std::int64_t BusiestAllToAllVolume(std::span<const std::int64_t> volumes, std::int64_t ranks);
 
+// The slowest span among all groups along one axis of a mesh, of which `global_ranks` is one: the one
+// with most nodes, and of those the one with the fewest ranks on a node. Groups of one axis need not
+// be alike: of 24 ranks on nodes of 8, groups of 6 neighbours are in one node or across two. A plan
+// that all ranks must make alike is made for the slowest, whichever group a rank is in.
+//
+// `global_ranks` is an arithmetic series in ascending order; the other groups of its axis have the
+// same stride and size, and together they are all ranks of the world.
+GroupSpan SlowestSpan(std::span<const std::int64_t> global_ranks, std::int64_t world_size,
+                      std::int64_t gpus_per_node);
+
 }  // namespace gt

@@ -358,5 +358,66 @@ TEST(AllToAllVolumeTest, TheBusiestRankCounts) {
   EXPECT_THROW(BusiestAllToAllVolume(sender, 3), Error);
 }
 
+// Of 24 ranks as 4 groups of 6 neighbours on nodes of 8 GPUs, the first and the last are in one node,
+// the others across two, with 4 and 2 ranks or with 2 and 4. Each is told the same.
+TEST(SlowestSpanTest, GroupsOfOneAxisAreToldTheSame) {
+  for (std::int64_t first : {0, 6, 12, 18}) {
+    std::vector<std::int64_t> ranks;
+    for (std::int64_t i = 0; i < 6; ++i) ranks.push_back(first + i);
+    EXPECT_EQ(SlowestSpan(ranks, 24, 8), (GroupSpan{2, 2, 2})) << first;
+  }
+  EXPECT_EQ(Of({0, 1, 2, 3, 4, 5}, 8), (GroupSpan{1, 6}));
+  // As many nodes; fewer ranks on one of them are slower.
+  EXPECT_EQ(SlowestSpan(std::vector<std::int64_t>{3, 4, 5}, 12, 4), (GroupSpan{2, 1, 1}));
+  EXPECT_EQ(SlowestSpan(std::vector<std::int64_t>{17}, 24, 8), (GroupSpan{1, 1}));
+}
+
+// Against all groups, found one by one as those ranks that share everything but the coordinate.
+TEST(SlowestSpanTest, IsThatOfTheSlowestOfAllGroups) {
+  int uneven = 0;
+  for (std::int64_t world = 1; world <= 36; ++world) {
+    for (std::int64_t stride = 1; stride <= world; ++stride) {
+      for (std::int64_t size = 1; stride * size <= world; ++size) {
+        if (world % (stride * size) != 0) continue;
+        std::vector<std::vector<std::int64_t>> groups(static_cast<std::size_t>(world));
+        for (std::int64_t rank = 0; rank < world; ++rank) {
+          const std::int64_t first = rank - rank / stride % size * stride;
+          groups[static_cast<std::size_t>(first)].push_back(rank);
+        }
+        std::erase_if(groups, [](const auto& group) { return group.empty(); });
+        for (std::int64_t gpus = 1; gpus <= 9; ++gpus) {
+          GroupSpan slowest = SpanOf(groups[0], gpus);
+          for (const auto& group : groups) {
+            const GroupSpan span = SpanOf(group, gpus);
+            if (span.nodes > slowest.nodes ||
+                (span.nodes == slowest.nodes && span.ranks_per_node < slowest.ranks_per_node)) {
+              slowest = span;
+            }
+          }
+          uneven += slowest != SpanOf(groups[0], gpus);
+          for (const auto& group : groups) {
+            ASSERT_EQ(SlowestSpan(group, world, gpus), slowest)
+                << world << " ranks, " << size << " ranks " << stride << " apart, from " << group[0]
+                << ", " << gpus << " GPUs on a node";
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(uneven, 100);  // worlds in which groups of one axis are not alike
+}
+
+TEST(SlowestSpanTest, RefusesWhatIsNoGroupAlongAnAxis) {
+  auto slowest = [](std::vector<std::int64_t> ranks, std::int64_t world) {
+    return SlowestSpan(ranks, world, 8);
+  };
+  EXPECT_THROW(slowest({}, 8), Error);
+  EXPECT_THROW(slowest({0, 1, 3}, 12), Error);      // no series
+  EXPECT_THROW(slowest({3, 2, 1, 0}, 8), Error);    // not ascending
+  EXPECT_THROW(slowest({1, 2}, 8), Error);          // between two groups
+  EXPECT_THROW(slowest({0, 1, 2}, 8), Error);       // does not divide the world
+  EXPECT_THROW(slowest({8, 9, 10, 11}, 8), Error);  // beyond the world
+}
+
 }  // namespace
 }  // namespace gt

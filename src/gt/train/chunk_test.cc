@@ -12,6 +12,7 @@
 #include "gt/dist/world.h"
 #include "gt/exec/generator.h"
 #include "gt/parallel/chunk_modules.h"
+#include "gt/passes/aliasing.h"
 #include "gt/train/memory_advice.h"
 #include "gt/train/setup.h"
 #include "gt/train/step_test_util.h"
@@ -274,6 +275,56 @@ TEST(ChunkedGraph, RepeatsExchangesAndNothingThatPreparesParameters) {
       }
     }
   }
+}
+
+// Modules that run in chunks prepare their parameters in each; the captured step prepares them once,
+// as the step without chunks does, and once more for the backward where that repeats gathers.
+TEST(ChunkedGraph, ChunksOfModulesShareGathersOfParameters) {
+  for (const Region& region : kRegions) {
+    for (auto reshard : {ReshardAfterForward::kNever, ReshardAfterForward::kAlways}) {
+      SCOPED_TRACE(fmt::format("{}, reshard {}", region.name, EnumName(reshard)));
+      Config config = ManyRanks(region, 3, true);
+      config.parallelism.fsdp_reshard_after_forward = reshard;
+      Config whole = config;
+      whole.compile.ep_overlap.enabled = AutoSwitch::kFalse;
+      std::map<std::string, int> without = Collectives(whole);
+      std::map<std::string, int> found = Collectives(EagerlyChunked(config));
+      for (const auto& [name, count] : without) {
+        bool prepares = name.find("all_gather") != std::string::npos || name.starts_with("casts");
+        if (prepares) {
+          EXPECT_EQ(found[name], count) << name;
+        }
+      }
+      EXPECT_EQ(found, Collectives(config)) << "the pass that cuts the graph";
+      config.compile.disable_passes = {"cse"};
+      std::map<std::string, int> once_per_chunk = Collectives(EagerlyChunked(config));
+      EXPECT_GT(once_per_chunk["_c10d_functional::all_gather_into_tensor efsdp"],
+                found["_c10d_functional::all_gather_into_tensor efsdp"]);
+    }
+  }
+}
+
+// Sharing among chunks keeps nothing from the forward for the backward.
+TEST(ChunkedGraph, SharedGathersEndWithTheForward) {
+  Config config = EagerlyChunked(ManyRanks(kRegions[0], 3, true));
+  config.parallelism.fsdp_reshard_after_forward = ReshardAfterForward::kAlways;
+  WithGraph(config, [](const Graph& graph) {
+    std::set<const Value*> gathered;
+    for (const Node* node : graph.nodes()) {
+      if (node->op().collective == Collective::kAllGather &&
+          node->meta().phase == Phase::kForward) {
+        gathered.insert(node->result());
+      }
+      for (int32_t i = 0; i < node->operand_count(); ++i) {
+        if (!gathered.contains(node->operand(i))) continue;
+        EXPECT_NE(node->meta().phase, Phase::kBackward) << node->op().name.str();
+        bool same_memory =
+            node->op().collective == Collective::kWait || AliasingOf(node->op()) != Aliasing::kNone;
+        if (same_memory) gathered.insert(node->result());
+      }
+    }
+    EXPECT_FALSE(gathered.empty());
+  });
 }
 
 // What a consumer of chunks sees of them: for each region, direction and chunk the labels of its

@@ -19,13 +19,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A layout of four ranks, and what runs on it.
+constexpr int64_t kLength = 32;
+
+// A layout of ranks, and what runs on it.
 struct Layout {
   std::string name;
   std::string model, flavor;
+  int64_t ranks = 4;
   int64_t replicate = 1, cp = 1, tp = 1, ep = 1;
 
-  int64_t readers() const { return 4 / (cp * tp); }
+  int64_t readers() const { return ranks / (cp * tp); }
+  // Of a batch on all ranks: eight, or more if those cannot be dealt out evenly.
+  int64_t rows() const { return (7 + readers()) / readers() * readers(); }
 };
 
 std::ostream& operator<<(std::ostream& out, const Layout& layout) { return out << layout.name; }
@@ -65,8 +70,35 @@ const Layout kFurtherLayouts[] = {
      .ep = 2},
 };
 
-constexpr int64_t kLength = 32;
-constexpr int64_t kRows = 8;  // of all ranks
+// Shards of different sizes, empty ones among them: three ranks for what does not divide by three. The
+// ranks of a shard and its replicas have sizes of their own.
+const Layout kUnevenLayouts[] = {
+    {.name = "llama3_hsdp_2x3", .model = "llama3", .flavor = "tiny", .ranks = 6, .replicate = 2},
+    {.name = "llama3_hsdp_3x3", .model = "llama3", .flavor = "tiny", .ranks = 9, .replicate = 3},
+    {.name = "qwen3_hsdp_2x3_tp2",
+     .model = "qwen3",
+     .flavor = "tiny",
+     .ranks = 12,
+     .replicate = 2,
+     .tp = 2},
+    {.name = "deepseek_v3_ep2_efsdp3",
+     .model = "deepseek_v3",
+     .flavor = "tiny",
+     .ranks = 6,
+     .ep = 2},
+    {.name = "deepseek_v3_hsdp_2x6_ep2",
+     .model = "deepseek_v3",
+     .flavor = "tiny",
+     .ranks = 12,
+     .replicate = 2,
+     .ep = 2},
+    {.name = "qwen3_moe_hsdp_3x6_ep2",
+     .model = "qwen3",
+     .flavor = "tiny_moe",
+     .ranks = 18,
+     .replicate = 3,
+     .ep = 2},
+};
 
 // Rows of tokens that mostly follow one another, as an .npy file: every rank's rows are known, so one
 // rank can be given the batches of many.
@@ -109,7 +141,7 @@ class RanksTest : public ::testing::TestWithParam<Layout> {
     config.model.tokenizer_path = "bytes";
     config.training.dataset_path = (folder_ / "rows.npy").string();
     config.training.seq_len = kLength;
-    config.training.local_batch_size = kRows;
+    config.training.local_batch_size = layout.rows();
     config.training.steps = 20;
     config.training.deterministic = true;
     config.checkpoint.last_save_in_hf = false;
@@ -118,10 +150,10 @@ class RanksTest : public ::testing::TestWithParam<Layout> {
     return config;
   }
 
-  Config FourRanks(const Layout& layout, const std::string& name) const {
+  Config ManyRanks(const Layout& layout, const std::string& name) const {
     Config config = OneRank(layout);
-    config.ranks = 4;
-    config.training.local_batch_size = kRows / layout.readers();
+    config.ranks = layout.ranks;
+    config.training.local_batch_size = layout.rows() / layout.readers();
     config.parallelism.data_parallel_replicate_degree = layout.replicate;
     config.parallelism.context_parallel_degree = layout.cp;
     config.parallelism.tensor_parallel_degree = layout.tp;
@@ -193,7 +225,7 @@ void RanksTest::ExpectWhatOneRankLearns(const Layout& layout, int64_t steps) {
   Config single = OneRank(layout);
   single.training.steps = steps;
   Outcome one = Run(single);
-  Config config = FourRanks(layout, "captured");
+  Config config = ManyRanks(layout, "captured");
   config.training.steps = steps;
   Outcome captured = Run(config);
   ASSERT_EQ(captured.losses.size(), one.losses.size());
@@ -213,7 +245,7 @@ TEST_P(RanksTest, FourRanksLearnWhatOneDoes) { ExpectWhatOneRankLearns(GetParam(
 class ChunkedRanksTest : public RanksTest {
  protected:
   Config Chunked(const char* modules, ChunkDim dim, const std::string& name) const {
-    Config config = FourRanks(GetParam(), name);
+    Config config = ManyRanks(GetParam(), name);
     config.training.steps = 3;
     config.training.local_batch_size = 5;
     config.training.mixed_precision_param = TrainingDtype::kBfloat16;
@@ -312,8 +344,47 @@ INSTANTIATE_TEST_SUITE_P(Layouts, OverlappedRanksTest, ::testing::ValuesIn(Layou
 INSTANTIATE_TEST_SUITE_P(Layouts, ChunkedRanksTest, ::testing::ValuesIn(LayoutsOfExperts()),
                          ::testing::PrintToStringParamName());
 
+// Layouts whose ranks have shards of different sizes.
+class UnevenRanksTest : public ChunkedRanksTest {};
+
+TEST_P(UnevenRanksTest, LearnWhatOneRankDoes) { ExpectWhatOneRankLearns(GetParam(), 3); }
+
+// Whatever is packed together, gathered again or hidden: the bits are those of the eager run.
+TEST_P(UnevenRanksTest, PackedAndHiddenTheyGiveTheSameBits) {
+  const bool experts = GetParam().ep > 1;
+  auto configured = [&](const char* name) {
+    if (experts) return Chunked("layers.*", ChunkDim::kBatch, name);
+    Config config = ManyRanks(GetParam(), name);
+    config.training.mixed_precision_param = TrainingDtype::kBfloat16;
+    config.metrics.hashes = true;
+    return config;
+  };
+  Config config = configured("eager");
+  config.training.steps = 2;
+  config.compile.mode = CompileMode::kEager;
+  config.compile.ep_overlap.strategy = ChunkStrategy::kEager;
+  const Outcome expected = Run(config);
+  ASSERT_EQ(expected.hashes.size(), 2u * 3);
+  for (bool buckets : {false, true}) {
+    for (auto schedule : {OverlapSchedule::kCost, OverlapSchedule::kStructural}) {
+      if (!experts && schedule == OverlapSchedule::kStructural) continue;
+      SCOPED_TRACE(fmt::format("buckets {}, schedule {}", buckets, EnumName(schedule)));
+      config = configured("captured");
+      config.training.steps = 2;
+      config.compile.fsdp_bucketing = buckets;
+      config.compile.ep_overlap.schedule = schedule;
+      config.compile.ep_overlap.disable_early_grad_accumulation = true;
+      config.compile.enable_fsdp_dense_region_overlap = experts && buckets;
+      EXPECT_EQ(Run(config), expected);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, UnevenRanksTest, ::testing::ValuesIn(kUnevenLayouts),
+                         ::testing::PrintToStringParamName());
+
 TEST_P(RanksTest, ThreadsProcessesAndAnotherRunAgree) {
-  Config config = FourRanks(GetParam(), "first");
+  Config config = ManyRanks(GetParam(), "first");
   config.training.steps = 6;
   Outcome first = Run(config);
   config.dump_folder = (folder_ / "second").string();
@@ -326,6 +397,14 @@ INSTANTIATE_TEST_SUITE_P(Layouts, RanksTest, ::testing::ValuesIn(kLayouts),
                          [](const auto& info) { return info.param.name; });
 
 using RanksJobTest = RanksTest;
+
+TEST_F(RanksJobTest, UnevenReplicasAreTheSameAsThreadsAndProcesses) {
+  Config config = ManyRanks(kUnevenLayouts[0], "threads");
+  config.training.steps = 3;
+  Outcome threads = Run(config);
+  config.dump_folder = (folder_ / "processes").string();
+  EXPECT_EQ(RunProcesses(config), threads);
+}
 
 TEST_F(RanksJobTest, FurtherLayoutsLearnWhatOneRankDoes) {
   for (const Layout& layout : kFurtherLayouts) {
@@ -340,7 +419,7 @@ TEST_F(RanksJobTest, UnevenShardsLearnTheSame) {
   Config one = OneRank(kLayouts[0]);
   one.model.vocab_size = 259;
   one.training.steps = 6;
-  Config three = FourRanks(kLayouts[0], "three");
+  Config three = ManyRanks(kLayouts[0], "three");
   three.model.vocab_size = 259;
   three.training.steps = 6;
   three.ranks = 3;
@@ -355,7 +434,7 @@ TEST_F(RanksJobTest, UnevenShardsLearnTheSame) {
 // Ranks with parts of other sizes come to the same schedule.
 TEST_F(RanksJobTest, UnevenShardsOverlapAlike) {
   for (double headroom : {0.0, 0.02, 1.0}) {
-    Config config = FourRanks(LayoutsOfExperts()[1], "uneven");
+    Config config = ManyRanks(LayoutsOfExperts()[1], "uneven");
     config.model.vocab_size = 259;
     config.training.steps = 2;
     config.training.local_batch_size = 4;
@@ -367,7 +446,7 @@ TEST_F(RanksJobTest, UnevenShardsOverlapAlike) {
 
 TEST_F(RanksJobTest, KeptAndRepeatedGathersGiveTheSameBits) {
   for (CompileMode mode : {CompileMode::kEager, CompileMode::kAotFxTrace}) {
-    Config config = FourRanks(kLayouts[6], "kept");
+    Config config = ManyRanks(kLayouts[6], "kept");
     config.compile.mode = mode;
     config.training.steps = 4;
     config.parallelism.fsdp_reshard_after_forward = ReshardAfterForward::kNever;
@@ -381,7 +460,7 @@ TEST_F(RanksJobTest, KeptAndRepeatedGathersGiveTheSameBits) {
 TEST_F(RanksJobTest, EveryMemoryPolicyGivesTheSameBits) {
   for (const Layout& layout : {kLayouts[1], kLayouts[4], kLayouts[6], kLayouts[8]}) {
     for (bool many : {false, true}) {
-      Config config = many ? FourRanks(layout, "policy") : OneRank(layout);
+      Config config = many ? ManyRanks(layout, "policy") : OneRank(layout);
       config.training.steps = 3;
       config.model.dropout = many ? 0.1 : 0.0;  // without it: memory_test.cc
       Outcome kept = Run(config);
@@ -399,7 +478,7 @@ TEST_F(RanksJobTest, EveryMemoryPolicyGivesTheSameBits) {
 }
 
 TEST_F(RanksJobTest, HalfPrecisionAndAccumulationAgree) {
-  Config config = FourRanks(kLayouts[7], "half");
+  Config config = ManyRanks(kLayouts[7], "half");
   config.training.mixed_precision_param = TrainingDtype::kBfloat16;
   config.training.local_batch_size = 2;
   config.training.global_batch_size = 8;
@@ -413,7 +492,7 @@ TEST_F(RanksJobTest, HalfPrecisionAndAccumulationAgree) {
 // Saved under one layout, continued under another: the same weights bit for bit, and the losses that
 // the first layout would have seen.
 TEST_F(RanksJobTest, CheckpointsMoveBetweenLayouts) {
-  Config saving = FourRanks(kLayouts[0], "saved");
+  Config saving = ManyRanks(kLayouts[0], "saved");
   saving.training.steps = 4;
   saving.lr_scheduler.decay_type = DecayType::kNone;
   saving.checkpoint.enable = true;
@@ -424,7 +503,7 @@ TEST_F(RanksJobTest, CheckpointsMoveBetweenLayouts) {
   straight.dump_folder = (folder_ / "straight").string();
   Outcome expected = Run(straight);
 
-  Config two_by_two = FourRanks(kLayouts[1], "two_by_two"), one = OneRank(kLayouts[0]);
+  Config two_by_two = ManyRanks(kLayouts[1], "two_by_two"), one = OneRank(kLayouts[0]);
   for (Config* config : {&two_by_two, &one}) {
     config->lr_scheduler.decay_type = DecayType::kNone;
     config->checkpoint.enable = true;
@@ -444,7 +523,7 @@ TEST_F(RanksJobTest, CheckpointsMoveBetweenLayouts) {
 
 TEST_F(RanksJobTest, ResumedOnTheSameRanksItEndsWithTheSameBits) {
   for (const Layout& layout : {kLayouts[2], kLayouts[7]}) {
-    Config straight = FourRanks(layout, "straight");
+    Config straight = ManyRanks(layout, "straight");
     straight.training.steps = 6;
     Outcome expected = Run(straight);
     Config halves = straight;
@@ -459,12 +538,12 @@ TEST_F(RanksJobTest, ResumedOnTheSameRanksItEndsWithTheSameBits) {
 }
 
 TEST_F(RanksJobTest, WeightsGoToHuggingFaceAndBackShardByShard) {
-  Config config = FourRanks(kLayouts[7], "export");
+  Config config = ManyRanks(kLayouts[7], "export");
   config.training.steps = 2;
   config.checkpoint.last_save_in_hf = true;
   uint64_t hash = Train(config).state_hash;
   for (int64_t ranks : {1, 4}) {
-    Config reading = ranks == 1 ? OneRank(kLayouts[5]) : FourRanks(kLayouts[6], "import");
+    Config reading = ranks == 1 ? OneRank(kLayouts[5]) : ManyRanks(kLayouts[6], "import");
     reading.model.hf_path = (folder_ / "export" / "hf").string();
     reading.training.steps = 1;
     reading.optimizer.lr = 0;
@@ -474,23 +553,23 @@ TEST_F(RanksJobTest, WeightsGoToHuggingFaceAndBackShardByShard) {
 }
 
 TEST_F(RanksJobTest, WhatCannotBeSharedOutIsSaidAtOnce) {
-  Config config = FourRanks(kLayouts[1], "bad");
+  Config config = ManyRanks(kLayouts[1], "bad");
   config.parallelism.tensor_parallel_degree = 4;
   EXPECT_NE(MessageOf(config, ErrorCode::kNotDivisible).find("2 key/value heads"),
             std::string::npos);
-  config = FourRanks(kLayouts[0], "bad");
+  config = ManyRanks(kLayouts[0], "bad");
   config.parallelism.expert_parallel_degree = 2;
   EXPECT_NE(MessageOf(config, ErrorCode::kUnsupportedParallelism).find("no experts"),
             std::string::npos);
-  config = FourRanks(kLayouts[3], "bad");
+  config = ManyRanks(kLayouts[3], "bad");
   config.training.seq_len = 30;
   config.training.dataset_path = "";
   EXPECT_NE(MessageOf(config, ErrorCode::kNotDivisible).find("--training.seq_len 30"),
             std::string::npos);
-  config = FourRanks(kLayouts[3], "bad");
+  config = ManyRanks(kLayouts[3], "bad");
   config.model.attn = AttentionBackend::kFlex;
   MessageOf(config, ErrorCode::kUnsupportedParallelism);
-  config = FourRanks(kLayouts[0], "bad");
+  config = ManyRanks(kLayouts[0], "bad");
   config.training.global_batch_size = 6;
   MessageOf(config, ErrorCode::kConflictingOptions);
   config.training.global_batch_size = 0;
