@@ -288,6 +288,15 @@ int64_t ShapeEnv::Hint(const Dim& dim) const {
   return dim.Evaluate(Hints());
 }
 
+void ShapeEnv::SetDataHint(SymbolId id, int64_t hint) {
+  Symbol& symbol = symbols_[id];
+  GT_CHECK(symbol.kind == Symbol::Kind::kData, "{} is bound by an input: guards rely on its hint",
+           symbol.name);
+  GT_CHECK(symbol.low <= hint && hint <= symbol.high, "{} = {} is outside of {} to {}", symbol.name,
+           hint, symbol.low, symbol.high);
+  symbol.hint = hints_[id] = hint;
+}
+
 bool ShapeEnv::HasDataSymbol(const Dim& dim) const {
   bool found = false;
   dim.ForEachSymbol([&](SymbolId id) { found |= symbols_[id].kind == Symbol::Kind::kData; });

@@ -109,6 +109,9 @@ class ShapeEnv {
   int64_t Hint(const Dim& dim) const;
   // Of all symbols, as Dim::Evaluate takes them.
   SymbolValues Hints() const { return hints_; }
+  // For a data symbol, whose hint only estimates of time and memory look at: answers, facts and
+  // guards stay what they are. Within the symbol's range.
+  void SetDataHint(SymbolId id, int64_t hint);
   bool HasDataSymbol(const Dim& dim) const;
   // The value of a dim that must be one number: a constant, or one pinned by a range of a single
   // value.
