@@ -252,7 +252,7 @@ class Run {
     }
     memory_ = StepMemory(config_, mesh_);
     MemoryCurve curve = MeasureMemory(*captured_->graph, memory_);
-    predicted_peak_ = curve.peak;
+    predicted_peak_ = AllocatedPeak(curve);
     Say("captured {} nodes in {:.0f} ms, {} after passes ({:.0f} ms)",
         FormatCount(static_cast<double>(report.captured_nodes)), report.capture_seconds * 1e3,
         FormatCount(static_cast<double>(report.nodes)), report.passes.seconds * 1e3);
