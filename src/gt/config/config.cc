@@ -202,6 +202,19 @@ void CheckTogether(const Config& config, Problems& problems) {
                  "compile.enable_fsdp_dense_region_overlap moves the buckets of "
                  "compile.fsdp_bucketing, which is off");
   }
+  const CommBackend backend = config.comm.backend;
+  if (config.debug.share_gpu && config.device == DeviceChoice::kCpu) {
+    problems.Add(ErrorCode::kConflictingOptions,
+                 "debug.share_gpu lets ranks share a GPU, but device is cpu, which ranks share "
+                 "anyway; leave one of them out");
+  }
+  if (config.debug.share_gpu && backend != CommBackend::kAuto && backend != CommBackend::kGloo) {
+    problems.Add(ErrorCode::kConflictingOptions,
+                 "debug.share_gpu communicates with gloo, but comm.backend is {}{}; leave one of "
+                 "them out",
+                 EnumName(backend),
+                 backend == CommBackend::kNccl ? ", which refuses two ranks on one GPU" : "");
+  }
   const Config::Training& training = config.training;
   // Kernels index tokens with 32 bits. The ranges of the factors keep the product far from
   // overflow.

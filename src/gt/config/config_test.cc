@@ -406,6 +406,30 @@ TEST(EpOverlapConfig, TheGraphStrategyNeedsAGraphToRewrite) {
             "");
 }
 
+TEST(ShareGpuConfig, NeedsAGpuAndABackendThatShares) {
+  const auto problem = [](DeviceChoice device, CommBackend backend) {
+    Config config;
+    config.debug.share_gpu = true;
+    config.device = device;
+    config.comm.backend = backend;
+    try {
+      Validate(config);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kConflictingOptions) << error.what();
+      return error.message();
+    }
+    return std::string();
+  };
+  EXPECT_EQ(problem(DeviceChoice::kAuto, CommBackend::kAuto), "");
+  EXPECT_EQ(problem(DeviceChoice::kCuda, CommBackend::kGloo), "");
+  EXPECT_NE(problem(DeviceChoice::kCpu, CommBackend::kAuto).find("device is cpu"),
+            std::string::npos);
+  EXPECT_NE(problem(DeviceChoice::kCuda, CommBackend::kNccl).find("refuses two ranks on one GPU"),
+            std::string::npos);
+  EXPECT_NE(problem(DeviceChoice::kAuto, CommBackend::kEmulated).find("comm.backend is emulated"),
+            std::string::npos);
+}
+
 TEST(EpOverlapConfig, PredictionsAndDenseRegionsNeedTheirPasses) {
   const auto problem = [](const std::function<void(Config&)>& change) {
     return ProblemWith(change, ErrorCode::kConflictingOptions);

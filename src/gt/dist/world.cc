@@ -1,6 +1,9 @@
 #include "gt/dist/world.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Logging.h>
 #include <fmt/ranges.h>
 
@@ -21,6 +24,7 @@
 #include "gt/dist/emulated_backend.h"
 #include "gt/dist/idle_backend.h"
 #include "gt/dist/last_resort.h"
+#include "gt/dist/staged_backend.h"
 #include "gt/dist/store_text.h"
 #include "gt/dist/watched_backend.h"
 #include "gt/exec/device.h"
@@ -45,7 +49,20 @@ std::string FirstLine(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
+// Which GPU of its machine a rank takes.
+int64_t GpuOf(const Config& config, int64_t local_rank) {
+  return config.debug.share_gpu ? 0 : local_rank;
+}
+
 CommBackend ChooseBackend(const Config& config) {
+  if (config.debug.share_gpu && !IsPretended(config.comm.backend)) {
+    if (!ChooseDevice(DeviceChoice::kAuto).is_cuda()) {
+      Fail(ErrorCode::kNoGpu,
+           "--debug.share_gpu lets ranks share a GPU, but no usable one is on this machine; leave "
+           "it out to run the ranks on the CPU");
+    }
+    return CommBackend::kGloo;
+  }
   if (config.comm.backend != CommBackend::kAuto) return config.comm.backend;
   return ChooseDevice(config.device).is_cuda() ? CommBackend::kNccl : CommBackend::kGloo;
 }
@@ -57,6 +74,23 @@ class ThreadIsolation {
   ~ThreadIsolation() { c10d::set_thread_isolation_mode(false); }
   ThreadIsolation(const ThreadIsolation&) = delete;
   ThreadIsolation& operator=(const ThreadIsolation&) = delete;
+};
+
+// What a thread needs to be a rank that runs on a GPU.
+class GpuThread {
+ public:
+  // Nothing happens on a CPU.
+  explicit GpuThread(c10::Device device) {
+    if (!device.is_cuda()) return;
+    // A stream of its own, as a process has: the kernels of one rank do not queue after another's.
+    stream_.emplace(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
+    // The engine has one thread for each GPU, in which a collective in one rank's backward would wait
+    // for ever for the backward of another. So each rank runs its own.
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+  }
+
+ private:
+  std::optional<c10::StreamGuard> stream_;
 };
 
 StorePtr ConnectStore(const RankEnvironment& place, seconds timeout) {
@@ -102,7 +136,7 @@ World::World(const Config& config, const Place& place)
     : config_(config),
       rank_(place.rank),
       size_(place.size),
-      local_rank_(place.local_rank),
+      local_rank_(GpuOf(config, place.local_rank)),
       threads_(place.threads),
       address_(place.address),
       backend_(place.backend),
@@ -224,7 +258,7 @@ void World::Run(const Config& config, const std::function<void(World&)>& body) {
     if (backend == CommBackend::kNccl) {
       Fail(ErrorCode::kNoBackend,
            "--ranks {}: ranks as threads run on the CPU; use --device cpu, or one process for each "
-           "GPU with gt launch -n {} -- ...",
+           "GPU with gt launch -n {} -- ..., or --debug.share_gpu for tests on one GPU",
            config.ranks, config.ranks);
     }
     RunThreads(config, body);
@@ -313,6 +347,7 @@ void World::RunThreads(const Config& config, const std::function<void(World&)>& 
       place.gloo_device = device;
       place.backend = CommBackend::kGloo;
       place.store = place.watch_store = store;
+      GpuThread on_gpu(ChooseDevice(config.device, GpuOf(config, rank)));
       World world(config, place);
       set_world(rank, &world);
       try {
@@ -378,7 +413,9 @@ c10::intrusive_ptr<c10d::Backend> World::MakeBackend(const Group& group, bool on
       fmt::format("group/{}/{}", group.name, group.ranks.front()), store);
   if (backend_ == CommBackend::kNccl && on_device) return MakeNcclBackend(own, group, timeout);
   if (!gloo_device_) gloo_device_ = MakeGlooDevice(address_);
-  return MakeGlooBackend(own, group, timeout, gloo_device_);
+  BackendPtr gloo = MakeGlooBackend(own, group, timeout, gloo_device_);
+  const bool on_gpu = on_device && ChooseDevice(config_.device, local_rank_).is_cuda();
+  return on_gpu ? MakeStagedBackend(std::move(gloo), group) : gloo;
 }
 
 // A rank that is gone shows here for the first time, if it came that far.

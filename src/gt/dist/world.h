@@ -44,6 +44,10 @@ class World {
   int64_t local_rank() const { return local_rank_; }
   // Ranks that live in this process, this one included.
   int64_t ranks_in_process() const { return threads_ ? size_ : 1; }
+  // Ranks that may use the memory of this rank's device, this one included.
+  int64_t ranks_on_device() const {
+    return config_.debug.share_gpu && !pretended() ? size_ : ranks_in_process();
+  }
   bool first() const { return rank_ == 0; }
   CommBackend backend() const { return backend_; }
   bool pretended() const { return IsPretended(backend_); }

@@ -158,7 +158,7 @@ void Synchronize(c10::Device device) {
 }
 
 MemoryUse MemoryOf(c10::Device device) {
-  if (device.is_cuda()) {
+  if (device.is_cuda()) {  // of all ranks that are threads of this process: they share an allocator
     auto stats = at::getDeviceAllocator(c10::kCUDA)->getDeviceStats(device.index());
     const auto& bytes =
         stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];

@@ -1,6 +1,5 @@
 #include "gt/exec/generator.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <torch/library.h>
 
@@ -16,7 +15,7 @@ std::optional<at::Generator>& OfThisThread() {
 
 at::Generator For(c10::Device device) {
   std::optional<at::Generator>& own = OfThisThread();
-  if (device.is_cpu() && own) return *own;
+  if (own && own->device().type() == device.type()) return *own;
   return at::globalContext().defaultGenerator(device);
 }
 
@@ -42,8 +41,12 @@ bool IsCurrentGenerator(const at::Generator& generator) {
   return OfThisThread() && generator == *OfThisThread();
 }
 
-GeneratorScope::GeneratorScope() : outer_(OfThisThread()) {
-  OfThisThread() = at::make_generator<at::CPUGeneratorImpl>();
+// A clone, since the class of a GPU's generators is known to libtorch's CUDA library alone.
+GeneratorScope::GeneratorScope(c10::Device device) : outer_(OfThisThread()) {
+  at::Generator of_process = at::globalContext().defaultGenerator(device);
+  std::lock_guard<std::mutex> lock(of_process.mutex());
+  OfThisThread() = of_process.clone();
+  OfThisThread()->set_current_seed(c10::default_rng_seed_val);
 }
 
 GeneratorScope::~GeneratorScope() { OfThisThread() = outer_; }

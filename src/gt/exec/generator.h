@@ -1,4 +1,4 @@
-// Where random numbers of a step come from: libtorch's generator of the device. The CPU has one for
+// Where random numbers of a step come from: libtorch's generator of the device. A device has one for
 // the whole process, from which ranks that are threads of it would draw in any order; so each such
 // rank brings its own.
 #pragma once
@@ -16,10 +16,11 @@ namespace gt {
 std::optional<at::Generator> CurrentGenerator();
 bool IsCurrentGenerator(const at::Generator& generator);
 
-// While it lives, this thread's random numbers for the CPU come from a generator of its own.
+// While it lives, this thread's random numbers for a device come from a generator of its own:
+// one that is new, and seeded alike draws what the device's would.
 class GeneratorScope {
  public:
-  GeneratorScope();
+  explicit GeneratorScope(c10::Device device = c10::kCPU);
   ~GeneratorScope();
   GeneratorScope(const GeneratorScope&) = delete;
   GeneratorScope& operator=(const GeneratorScope&) = delete;

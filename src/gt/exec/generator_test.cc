@@ -6,10 +6,14 @@
 
 #include <thread>
 
+#include "gt/exec/device.h"
+
 namespace gt {
 namespace {
 
-at::Tensor Draw() { return at::empty({8}).uniform_(0, 1, CurrentGenerator()); }
+at::Tensor Draw(c10::Device device = at::kCPU) {
+  return at::empty({8}, at::TensorOptions(device)).uniform_(0, 1, CurrentGenerator());
+}
 
 at::Tensor State() {
   static auto op = c10::Dispatcher::singleton()
@@ -51,19 +55,32 @@ TEST(Generator, AStateCanBeGoneBackToAndLeftAgain) {
   EXPECT_TRUE(at::equal(Draw(), second));
 }
 
-TEST(Generator, ThreadsDoNotDisturbEachOther) {
-  GeneratorScope scope;
-  SeedGenerator(at::kCPU, 5);
-  at::Tensor here = Draw(), there;
-  SeedGenerator(at::kCPU, 5);
-  std::thread other([&there] {
-    GeneratorScope own;
-    SeedGenerator(at::kCPU, 5);
-    there = Draw();
+// A thread's own generator draws what the device's draws after the same seed, and leaves it alone.
+void ExpectThreadsToDrawAlone(c10::Device device) {
+  SeedGenerator(device, 5);
+  at::Tensor of_process = Draw(device);
+  SeedGenerator(device, 5);
+  GeneratorScope scope(device);
+  SeedGenerator(device, 5);
+  at::Tensor here = Draw(device), there;
+  EXPECT_TRUE(at::equal(here, of_process));
+  SeedGenerator(device, 5);
+  std::thread other([&there, device] {
+    GeneratorScope own(device);
+    SeedGenerator(device, 5);
+    there = Draw(device);
   });
   other.join();
-  EXPECT_TRUE(at::equal(there, here));
-  EXPECT_TRUE(at::equal(Draw(), here));
+  EXPECT_TRUE(at::equal(there.cpu(), here.cpu()));
+  EXPECT_TRUE(at::equal(Draw(device), here));
+}
+
+TEST(Generator, ThreadsDoNotDisturbEachOther) { ExpectThreadsToDrawAlone(at::kCPU); }
+
+TEST(Generator, ThreadsOnAGpuDoNotDisturbEachOther_gpu) {
+  c10::Device device = ChooseDevice(DeviceChoice::kAuto);
+  if (!device.is_cuda()) GTEST_SKIP() << "there is no GPU";
+  ExpectThreadsToDrawAlone(device);
 }
 
 TEST(Generator, WithoutAScopeItIsLibtorchsOwn) {

@@ -295,11 +295,12 @@ void AddTo(CategoryBytes& categories, MemoryCategory category, int64_t bytes) {
 }
 
 // What is alive from the beginning of the step to its end.
-CategoryBytes ConstantBytes(const MemoryCurve& curve, const MemoryOptions& options,
-                            SymbolValues hints) {
+CategoryBytes ConstantBytes(const Graph& graph, const MemoryCurve& curve,
+                            const MemoryOptions& options, SymbolValues hints) {
   CategoryBytes constant = {};
   if (curve.device == DeviceKind::kCuda) {
     AddTo(constant, MemoryCategory::kWorkspace, options.cuda_workspace_bytes);
+    AddTo(constant, MemoryCategory::kCommunicator, CommunicatorBytes(graph, options.communicators));
   }
   for (const StorageLife& life : curve.storages) {
     if (life.first < 0) AddTo(constant, life.category, life.bytes);
@@ -372,6 +373,10 @@ void LookAt(const Graph& graph, int32_t position, MemoryCurve& curve) {
   ListAlive(curve);
 }
 
+int64_t AllocatedPeak(const MemoryCurve& curve) {
+  return curve.peak - curve.constant[static_cast<size_t>(MemoryCategory::kCommunicator)];
+}
+
 int64_t StorageBytes(const TensorType& type, SymbolValues hints) {
   if (!type.defined()) return 0;
   int64_t elements = 1;
@@ -413,7 +418,7 @@ MemoryCurve MeasureMemory(const Graph& graph, const MemoryOptions& options) {
     curve.storages.push_back(track.life);
     if (track.life.first >= 0) sweep.Add(track.life);
   }
-  curve.constant = ConstantBytes(curve, options, walk.hints());
+  curve.constant = ConstantBytes(graph, curve, options, walk.hints());
   sweep.Finish(Sum(curve.constant), curve.during, curve.after);
   curve.scratch.resize(curve.during.size(), 0);
   if (curve.device == DeviceKind::kCpu) curve.scratch = walk.scratch();

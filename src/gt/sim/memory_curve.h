@@ -18,6 +18,7 @@
 
 #include "gt/base/text.h"
 #include "gt/ir/graph.h"
+#include "gt/sim/communicators.h"
 
 namespace gt {
 
@@ -27,6 +28,7 @@ enum class MemoryCategory : uint8_t {
   kParameter,      // as the rank stores them
   kOptimizer,      // state of the optimizer; no storage of the graph
   kWorkspace,      // what libraries of kernels hold all the time; no storage of the graph either
+  kCommunicator,   // what the communicators of process groups hold; no storage of the graph
   kBuffer,         // also the new value of a buffer, which the step returns
   kInput,          // what the step is given: tokens, labels
   kConstant,       // tensors that the program made before the step
@@ -38,22 +40,14 @@ enum class MemoryCategory : uint8_t {
   kOutput,         // loss and results
   kTemporary,      // everything else
 };
-inline constexpr int kMemoryCategoryCount = 13;
+inline constexpr int kMemoryCategoryCount = 14;
 template <>
 inline constexpr std::array<std::string_view, kMemoryCategoryCount> kEnumNames<MemoryCategory> = {
-    "parameters",
-    "optimizer state",
-    "library workspaces",
-    "buffers",
-    "inputs",
-    "constants",
-    "gradients",
-    "gathered parameters",
-    "cast parameters",
-    "saved activations",
-    "communication buffers",
-    "outputs",
-    "temporaries"};
+    "parameters",      "optimizer state",   "library workspaces",
+    "communicators",   "buffers",           "inputs",
+    "constants",       "gradients",         "gathered parameters",
+    "cast parameters", "saved activations", "communication buffers",
+    "outputs",         "temporaries"};
 
 using CategoryBytes = std::array<int64_t, kMemoryCategoryCount>;
 
@@ -67,6 +61,8 @@ struct MemoryOptions {
   int64_t optimizer_bytes_per_element = 0;
   // What libraries hold on cuda all the time.
   int64_t cuda_workspace_bytes = 0;
+  // What communicators of the graph's process groups hold on cuda all the time.
+  CommunicatorMemory communicators = {};
   // The step adds its gradients to those of earlier batches, which are alive all the time.
   bool accumulates_gradients = false;
   // Value of each symbol; empty: their hints.
@@ -107,6 +103,9 @@ struct MemoryCurve {
   std::vector<int64_t> scratch;  // what node i allocates for itself while it runs
   std::vector<int64_t> symbols;  // what sizes were computed with
 };
+
+// The peak as libtorch's allocator sees it: without communicators, which allocate for themselves.
+int64_t AllocatedPeak(const MemoryCurve& curve);
 
 // Lets what the curve says about its peak be said about another position.
 void LookAt(const Graph& graph, int32_t position, MemoryCurve& curve);

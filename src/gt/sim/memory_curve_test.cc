@@ -343,6 +343,21 @@ TEST(MemoryCurveTest, WorkspacesAreThereAllTheTimeOnAGpuAlone) {
   EXPECT_EQ(host.curve.peak, 0);
 }
 
+TEST(MemoryCurveTest, CommunicatorsAreThereAllTheTimeOnAGpuAlone) {
+  const std::string text = R"(graph @g(%x: input "x" f32[128] @cuda) {
+  %a = _c10d_functional::all_reduce(%x, reduce_op = "sum", group_name = "dp") : f32[128] @cuda
+  %b = _c10d_functional::wait_tensor(%a) : f32[128] @cuda
+  return result "b" %b
+})";
+  const int64_t without = Measured(text).curve.peak;
+  Measured m(text, {.communicators = {.bytes_per_group = 4096}});
+  EXPECT_EQ(m.AtPeak(MemoryCategory::kCommunicator), 4096);
+  EXPECT_EQ(m.curve.peak, without + 4096);
+  EXPECT_EQ(AllocatedPeak(m.curve), without);
+  Measured host(text, {.device = DeviceKind::kCpu, .communicators = {.bytes_per_group = 4096}});
+  EXPECT_EQ(host.curve.peak, 0);
+}
+
 // Sizes of a real run in place of the hints, and what was alive at any node of it.
 TEST(MemoryCurveTest, AnyPositionAtAnySizesCanBeLookedAt) {
   const std::string text = R"(graph @g(%x: input "x" f32[s0, 4]) {

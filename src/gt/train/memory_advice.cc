@@ -12,6 +12,13 @@
 namespace gt {
 namespace {
 
+// Gloo holds host memory alone, and emulated groups have no communicator.
+bool UsesNccl(const Config& config) {
+  const CommBackend backend = config.comm.backend;
+  return backend != CommBackend::kGloo && backend != CommBackend::kEmulated &&
+         !config.debug.share_gpu;
+}
+
 struct Alternative {
   std::string flags;
   Config config;
@@ -66,6 +73,7 @@ MemoryOptions StepMemory(const Config& config, const Mesh& mesh) {
       2 * static_cast<int64_t>(c10::elementSize(ToTorch(config.training.dtype)));
   // cuBLAS, for the one stream that computes.
   options.cuda_workspace_bytes = int64_t{32} << 20;
+  if (UsesNccl(config)) options.communicators = NcclMemory();
   options.accumulates_gradients = config.training.global_batch_size >
                                   config.training.local_batch_size * mesh.size(MeshAxis::kBatch);
   return options;

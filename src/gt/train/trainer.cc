@@ -96,7 +96,7 @@ class Run {
     SetThreads(ThreadsOf(config, world));
     SetDeterministic(config.training.deterministic);
     SetLimits();
-    if (device_.is_cpu()) generator_.emplace();
+    if (device_.is_cpu() || world.ranks_in_process() > 1) generator_.emplace(device_);
     model_ = BuildConfiguredModel(config, world, mesh_);
     codec_ = std::make_unique<TextCodec>(config);
     data_ = MakeTrainingData(config, *model_, *codec_, mesh_);
@@ -233,7 +233,8 @@ class Run {
 
   void SetLimits() {
     if (config_.training.memory_limit_gb > 0) {
-      LimitMemory(device_, Gibibytes(config_.training.memory_limit_gb));
+      const int64_t limited = device_.is_cuda() ? world_.ranks_in_process() : 1;
+      LimitMemory(device_, limited * Gibibytes(config_.training.memory_limit_gb));
     }
     HostPool::Instance().Limit(Gibibytes(config_.debug.host_memory_gb));
   }
@@ -254,7 +255,7 @@ class Run {
     }
     memory_ = StepMemory(config_, mesh_);
     MemoryCurve curve = MeasureMemory(*captured_->graph, memory_);
-    predicted_peak_ = curve.peak;
+    predicted_peak_ = AllocatedPeak(curve);
     Say("captured {} nodes in {:.0f} ms, {} after passes ({:.0f} ms)",
         FormatCount(static_cast<double>(report.captured_nodes)), report.capture_seconds * 1e3,
         FormatCount(static_cast<double>(report.nodes)), report.passes.seconds * 1e3);
@@ -302,7 +303,7 @@ class Run {
   }
 
   void RequireFit(const MemoryCurve& curve) {
-    int64_t available = AvailableMemoryOf(device_) / world_.ranks_in_process();
+    int64_t available = AvailableMemoryOf(device_) / world_.ranks_on_device();
     if (config_.training.memory_limit_gb > 0) {
       available = std::min(available, Gibibytes(config_.training.memory_limit_gb));
     }
@@ -310,7 +311,7 @@ class Run {
     constexpr size_t kRows = 8;
     Fail(ErrorCode::kDoesNotFit, "the step needs {} at its peak, and {} has {}{}\n{}{}",
          ByteText(curve.peak), device_.is_cuda() ? "the GPU" : "this machine", ByteText(available),
-         world_.ranks_in_process() > 1 ? " for each rank" : "",
+         world_.ranks_on_device() > 1 ? " for each rank" : "",
          AliveTable(*captured_->graph, curve, kRows),
          MemoryAdvice(config_, world_, mesh_, device_, available));
   }
@@ -645,7 +646,8 @@ class Run {
   Config config_;
   World& world_;
   MeterScope meter_;
-  std::optional<GeneratorScope> generator_;  // of a rank on the CPU
+  std::optional<GeneratorScope>
+      generator_;  // of a rank on the CPU, or among others in this process
   Mesh mesh_;
   int64_t micro_batches_;
   std::set<int64_t> profiled_;

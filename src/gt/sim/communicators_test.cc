@@ -1,0 +1,62 @@
+#include "gt/sim/communicators.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "gt/ir/text.h"
+
+namespace gt {
+namespace {
+
+constexpr CommunicatorMemory kMemory = {.bytes_per_group = 100, .bytes_per_peer = 7};
+
+std::string Reduce(const char* result, const char* operand, const char* group) {
+  return fmt::format(
+      "  %{0} = _c10d_functional::all_reduce(%{1}, reduce_op = \"sum\", group_name = \"{2}\") : "
+      "f32[16]\n"
+      "  %{0}w = _c10d_functional::wait_tensor(%{0}) : f32[16]\n",
+      result, operand, group);
+}
+
+std::string Exchange(const char* result, const char* operand, const char* group, int64_t ranks) {
+  std::string splits;
+  for (int64_t i = 0; i < ranks; ++i) {
+    splits += fmt::format("{}{}", i == 0 ? "" : ", ", 16 / ranks);
+  }
+  return fmt::format(
+      "  %{0} = _c10d_functional::all_to_all_single(%{1}, output_split_sizes = [{3}], "
+      "input_split_sizes = [{3}], group_name = \"{2}\") : f32[16]\n"
+      "  %{0}w = _c10d_functional::wait_tensor(%{0}) : f32[16]\n",
+      result, operand, group, splits);
+}
+
+int64_t BytesOf(const std::string& body, const char* last) {
+  const std::string text = fmt::format(
+      "graph @g(%x: input \"x\" f32[16]) {{\n{}  return result \"y\" %{}\n}}", body, last);
+  return CommunicatorBytes(*Parse(text), kMemory);
+}
+
+TEST(Communicators, AreCountedByGroupAndNotByUse) {
+  EXPECT_EQ(BytesOf("", "x"), 0);
+  EXPECT_EQ(BytesOf(Reduce("a", "x", "dp"), "aw"), 100);
+  EXPECT_EQ(BytesOf(Reduce("a", "x", "dp") + Reduce("b", "aw", "dp"), "bw"), 100);
+  EXPECT_EQ(BytesOf(Reduce("a", "x", "dp") + Reduce("b", "aw", "tp"), "bw"), 200);
+}
+
+TEST(Communicators, OfExchangesTakeMoreForEachPeerOnTheNode) {
+  EXPECT_EQ(BytesOf(Exchange("a", "x", "ep", 4), "aw"), 100 + 3 * 7);
+  EXPECT_EQ(BytesOf(Exchange("a", "x", "ep", 16), "aw"), 100 + 7 * 7);
+  EXPECT_EQ(BytesOf(Exchange("a", "x", "ep", 1), "aw"), 100);
+  EXPECT_EQ(BytesOf(Reduce("a", "x", "ep") + Exchange("b", "aw", "ep", 4), "bw"), 100 + 3 * 7);
+  EXPECT_EQ(BytesOf(Exchange("a", "x", "ep", 4) + Exchange("b", "aw", "ep.counts", 4), "bw"),
+            2 * (100 + 3 * 7));
+}
+
+// What was measured with nccl on eight H100.
+TEST(Communicators, OfNcclTakeWhatWasMeasured) {
+  const CommunicatorMemory nccl = NcclMemory();
+  EXPECT_NEAR(static_cast<double>(7 * nccl.bytes_per_peer), 3.28e9, 0.02e9);
+}
+
+}  // namespace
+}  // namespace gt
