@@ -123,14 +123,14 @@ bool EpOverlapSchedule::Run(Graph& graph) {
   if (!chunked || options_.mode == OverlapSchedule::kNone) return false;
   const bool split = SplitReads(graph);
   Dependencies dependencies(graph);
+  const CommonOrder common(graph, dependencies);
   auto decide = [&] {
-    return OrderToText(graph, dependencies,
-                       options_.mode == OverlapSchedule::kCost
-                           ? OrderByCost(graph, dependencies)
-                           : StructuralOrder(graph, dependencies, options_.pair_first));
+    return common.ToText(options_.mode == OverlapSchedule::kCost
+                             ? OrderByCost(graph, dependencies, common)
+                             : StructuralOrder(graph, dependencies, options_.pair_first));
   };
   const std::string text = context_.decide_for_all ? context_.decide_for_all(decide) : decide();
-  const bool moved = Apply(graph, dependencies, OrderFromText(graph, dependencies, text));
+  const bool moved = Apply(graph, dependencies, common.FromText(text));
   return split || moved;
 }
 
@@ -154,8 +154,8 @@ bool EpOverlapSchedule::SplitReads(Graph& graph) {
   return split_reads_.value() > before;
 }
 
-std::vector<int32_t> EpOverlapSchedule::OrderByCost(Graph& graph,
-                                                    const Dependencies& dependencies) {
+std::vector<int32_t> EpOverlapSchedule::OrderByCost(Graph& graph, const Dependencies& dependencies,
+                                                    const CommonOrder& common) {
   std::unique_ptr<CostModel> costs = context_.costs(graph);
   OverlapOrder orders(graph, dependencies, *costs);
   OverlapOrder::Result given = orders.AsItIs();
@@ -167,11 +167,16 @@ std::vector<int32_t> EpOverlapSchedule::OrderByCost(Graph& graph,
   }
   microseconds_before_ += static_cast<int64_t>(given.microseconds);
   Contest contest(budget);
+  // As all ranks will apply it.
+  auto placed = [&](const OverlapOrder::Result& result) {
+    return orders.Judge(common.Placed(result.order));
+  };
   contest.Enter("as it is", std::move(given));
   for (bool pair_first : {false, true}) {
     try {
       contest.Enter(pair_first ? "structural, pairs first" : "structural",
-                    orders.Judge(StructuralOrder(graph, dependencies, pair_first)));
+                    orders.Judge(
+                        common.Placed(StructuralOrder(graph, dependencies, pair_first))));
     } catch (const Error& error) {  // its rules do not fit every step
       log::Debug("overlap, structural: {}", error.what());
     }
@@ -179,14 +184,14 @@ std::vector<int32_t> EpOverlapSchedule::OrderByCost(Graph& graph,
   const int32_t unit = orders.exchanges_per_region();
   for (int32_t window : {unit / 2, 2 * unit / 3, unit, 2 * unit}) {
     const std::string name = fmt::format("within {} exchanges", window);
-    if (contest.Enter(name, orders.WithinWindow(window, Contest::kNoLimit))) continue;
-    contest.Enter(name + ", held back", orders.WithinWindow(window, budget));
+    if (contest.Enter(name, placed(orders.WithinWindow(window, Contest::kNoLimit)))) continue;
+    contest.Enter(name + ", held back", placed(orders.WithinWindow(window, budget)));
   }
   // As many tries as take about as long as everything above, at the least.
   constexpr int64_t kNodesLookedAt = 1'000'000;
   const auto tries =
       static_cast<int>(std::clamp<int64_t>(kNodesLookedAt / dependencies.count(), 8, 64));
-  contest.Enter("with stalls filled", orders.FillStalls(contest.best(), budget, tries));
+  contest.Enter("with stalls filled", placed(orders.FillStalls(contest.best(), budget, tries)));
 
   const OverlapOrder::Result& best = contest.best();
   candidates_ += contest.entered();

@@ -9,6 +9,7 @@
 
 #include "gt/config/config.h"
 #include "gt/passes/dependencies.h"
+#include "gt/passes/order_text.h"
 #include "gt/passes/pass.h"
 #include "gt/sim/cost_model.h"
 
@@ -51,7 +52,8 @@ class EpOverlapSchedule : public Pass {
 
  private:
   bool SplitReads(Graph& graph);
-  std::vector<int32_t> OrderByCost(Graph& graph, const Dependencies& dependencies);
+  std::vector<int32_t> OrderByCost(Graph& graph, const Dependencies& dependencies,
+                                   const CommonOrder& common);
   bool Apply(Graph& graph, const Dependencies& dependencies, std::span<const int32_t> order);
 
   EpOverlapOptions options_;

@@ -176,7 +176,7 @@ TEST(EpOverlapSchedule, OnAGpuReadsBeginAheadOfTime) {
   // Copies begin as soon as the counts are there. Both are waited for, being short: a chunk's tokens
   // are worth more than an early start of E00.
   EXPECT_EQ(step.Names(),
-            "A00 gt::offload r00 K00 D00 A01 gt::offload d00 r01 K01 D01 E00 O00 d01 E01 O01");
+            "A00 gt::offload r00 K00 D00 A01 gt::offload r01 K01 D01 d00 E00 O00 d01 E01 O01");
   const std::string text = Print(step.graph());
   EXPECT_NE(text.find("gt::offload(%A00) : i64[8] {module = \"layers.0\""), std::string::npos)
       << text;

@@ -49,7 +49,7 @@ Bytes InUse(Graph& graph) {
 
 // The same as measured; inputs, which are there all the time, taken off.
 Bytes Measured(const Graph& graph) {
-  MemoryCurve curve = MeasureMemory(graph, {.cuda_rounding = 1});
+  MemoryCurve curve = MeasureMemory(graph);
   int64_t inputs = 0;
   for (int64_t bytes : curve.constant) inputs += bytes;
   for (int64_t& bytes : curve.during) bytes -= inputs;
@@ -59,7 +59,7 @@ Bytes Measured(const Graph& graph) {
 void ExpectAsMeasured(Graph& graph) {
   EXPECT_EQ(InUse(graph), Measured(graph)) << Print(graph);
   int64_t inputs = 0;
-  MemoryCurve curve = MeasureMemory(graph, {.cuda_rounding = 1});
+  MemoryCurve curve = MeasureMemory(graph);
   for (int64_t bytes : curve.constant) inputs += bytes;
   EXPECT_EQ(LiveMemory(graph).input_bytes(), inputs);
   EXPECT_EQ(PeakInUse(graph), graph.node_count() == 0 ? 0 : curve.peak - inputs);

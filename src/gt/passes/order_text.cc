@@ -2,42 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <numeric>
 
 #include "gt/base/error.h"
 #include "gt/passes/own_parts.h"
+#include "gt/sim/timeline.h"
 #include "gt/storage/checksum.h"
 
 namespace gt {
 namespace {
 
-// The nodes that all ranks have.
-struct CommonNodes {
-  std::vector<int32_t> numbers;   // in the order of the graph
-  std::vector<int32_t> index_of;  // by number; -1: of this rank alone
-  uint64_t hash = 0;              // of what they are
-
-  CommonNodes(const Graph& graph, const Dependencies& dependencies)
-      : index_of(static_cast<size_t>(dependencies.count()), -1) {
-    const OwnParts parts(graph, dependencies);
-    Xxh64 digest;
-    auto update = [&digest](std::string_view text) {
-      digest.Update(std::as_bytes(std::span(text)));
-      digest.Update(std::as_bytes(std::span("\n", 1)));
-    };
-    for (int32_t number = 0; number < dependencies.count(); ++number) {
-      if (parts.own[static_cast<size_t>(number)]) continue;
-      index_of[static_cast<size_t>(number)] = static_cast<int32_t>(numbers.size());
-      numbers.push_back(number);
-      const Node& node = *dependencies.node(number);
-      update(node.op().name.str());
-      update(node.meta().module.str());
-      if (node.op().group_arg >= 0) update(std::get<std::string>(node.arg(node.op().group_arg)));
-    }
-    hash = digest.Digest();
-  }
-};
+constexpr std::string_view kUnchanged = "unchanged";
 
 [[noreturn]] void FailForeign(std::string_view why) {
   Fail(ErrorCode::kRanksDisagree,
@@ -79,25 +57,27 @@ std::vector<int32_t> ReadRuns(std::string_view text, size_t count) {
   return indices;
 }
 
+}  // namespace
+
 // Puts the rank's own nodes between the common ones.
-class Placement {
+class CommonOrder::Placement {
  public:
-  Placement(const Dependencies& dependencies, const CommonNodes& common)
-      : dependencies_(dependencies),
-        common_(common),
-        placed_(static_cast<size_t>(dependencies.count()), false) {}
+  explicit Placement(const CommonOrder& common)
+      : common_(common),
+        dependencies_(common.dependencies_),
+        placed_(common.index_of_.size(), false) {}
 
   std::vector<int32_t> Of(const std::vector<int32_t>& indices) {
     order_.reserve(placed_.size());
     for (int32_t index : indices) {
-      const int32_t number = common_.numbers[static_cast<size_t>(index)];
+      const int32_t number = common_.numbers_[static_cast<size_t>(index)];
       if (placed_[static_cast<size_t>(number)]) {
         Fail(ErrorCode::kIllegalOrder, "a planned order names node {} twice", index);
       }
       PlaceNeeds(number);
       Place(number);
     }
-    // Those that depend on no other node at all.
+    // Those that need no other node at all.
     for (int32_t number = 0; number < dependencies_.count(); ++number) {
       if (!placed_[static_cast<size_t>(number)] && IsOwn(number)) Place(number);
     }
@@ -109,7 +89,7 @@ class Placement {
   }
 
  private:
-  bool IsOwn(int32_t number) const { return common_.index_of[static_cast<size_t>(number)] < 0; }
+  bool IsOwn(int32_t number) const { return common_.index_of_[static_cast<size_t>(number)] < 0; }
 
   void PlaceNeeds(int32_t number) {
     for (int32_t needed : dependencies_.NeededBy(number)) {
@@ -125,7 +105,10 @@ class Placement {
     placed_[static_cast<size_t>(number)] = true;
     order_.push_back(number);
     for (int32_t user : dependencies_.UsersOf(number)) {
-      if (placed_[static_cast<size_t>(user)] || !IsOwn(user) || LeadsToCommon(user)) continue;
+      if (placed_[static_cast<size_t>(user)] || !IsOwn(user) ||
+          common_.leads_[static_cast<size_t>(user)]) {
+        continue;
+      }
       bool ready = true;
       for (int32_t needed : dependencies_.NeededBy(user)) {
         ready &= placed_[static_cast<size_t>(needed)];
@@ -134,64 +117,93 @@ class Placement {
     }
   }
 
-  bool LeadsToCommon(int32_t number) {
-    if (leads_.empty()) {
-      leads_.resize(placed_.size(), false);
-      for (size_t i = leads_.size(); i-- > 0;) {
-        for (int32_t user : dependencies_.UsersOf(static_cast<int32_t>(i))) {
-          if (!IsOwn(user) || leads_[static_cast<size_t>(user)]) leads_[i] = true;
-        }
-      }
-    }
-    return leads_[static_cast<size_t>(number)];
-  }
-
+  const CommonOrder& common_;
   const Dependencies& dependencies_;
-  const CommonNodes& common_;
-  std::vector<bool> placed_, leads_;
+  std::vector<bool> placed_;
   std::vector<int32_t> order_;
 };
 
-}  // namespace
-
-std::string OrderToText(const Graph& graph, const Dependencies& dependencies,
-                        std::span<const int32_t> order) {
-  const CommonNodes common(graph, dependencies);
-  std::string text = fmt::format("{:016x} {}\n", common.hash, common.numbers.size());
-  int32_t first = -1, last = -1;
-  auto flush = [&] {
-    if (first < 0) return;
-    if (last > first) {
-      fmt::format_to(std::back_inserter(text), "{}-{} ", first, last);
-    } else {
-      fmt::format_to(std::back_inserter(text), "{} ", first);
-    }
+CommonOrder::CommonOrder(const Graph& graph, const Dependencies& dependencies)
+    : dependencies_(dependencies),
+      index_of_(static_cast<size_t>(dependencies.count()), -1),
+      leads_(static_cast<size_t>(dependencies.count()), false) {
+  const OwnParts parts(graph, dependencies);
+  Xxh64 digest;
+  auto update = [&digest](std::string_view text) {
+    digest.Update(std::as_bytes(std::span(text)));
+    digest.Update(std::as_bytes(std::span("\n", 1)));
   };
-  for (int32_t number : order) {
-    const int32_t index = common.index_of[static_cast<size_t>(number)];
-    if (index < 0) continue;
-    if (first >= 0 && index == last + 1) {
-      last = index;
-      continue;
-    }
-    flush();
-    first = last = index;
+  for (int32_t number = 0; number < dependencies.count(); ++number) {
+    const Node& node = *dependencies.node(number);
+    // Collectives and their waits are there on every rank, whatever they handle.
+    const bool meets = !QueueOf(node).empty() || AwaitedBy(node) != nullptr;
+    if (parts.own[static_cast<size_t>(number)] && !meets) continue;
+    index_of_[static_cast<size_t>(number)] = static_cast<int32_t>(numbers_.size());
+    numbers_.push_back(number);
+    update(node.op().name.str());
+    update(node.meta().module.str());
+    if (node.op().group_arg >= 0) update(std::get<std::string>(node.arg(node.op().group_arg)));
   }
-  flush();
+  hash_ = digest.Digest();
+  for (size_t i = leads_.size(); i-- > 0;) {
+    for (int32_t user : dependencies.UsersOf(static_cast<int32_t>(i))) {
+      const auto index = static_cast<size_t>(user);
+      if (index_of_[index] >= 0 || leads_[index]) leads_[i] = true;
+    }
+  }
+}
+
+std::string CommonOrder::Head() const {
+  return fmt::format("{:016x} {}", hash_, numbers_.size());
+}
+
+std::vector<int32_t> CommonOrder::IndicesOf(std::span<const int32_t> order) const {
+  std::vector<int32_t> indices;
+  indices.reserve(numbers_.size());
+  for (int32_t number : order) {
+    const int32_t index = index_of_[static_cast<size_t>(number)];
+    if (index >= 0) indices.push_back(index);
+  }
+  return indices;
+}
+
+std::string CommonOrder::ToText(std::span<const int32_t> order) const {
+  if (std::is_sorted(order.begin(), order.end())) return Head() + "\n" + std::string(kUnchanged);
+  std::string text = Head() + "\n";
+  const std::vector<int32_t> indices = IndicesOf(order);
+  for (size_t first = 0; first < indices.size();) {
+    size_t last = first;
+    while (last + 1 < indices.size() && indices[last + 1] == indices[last] + 1) ++last;
+    auto out = std::back_inserter(text);
+    if (last > first) {
+      fmt::format_to(out, "{}-{} ", indices[first], indices[last]);
+    } else {
+      fmt::format_to(out, "{} ", indices[first]);
+    }
+    first = last + 1;
+  }
   return text;
 }
 
-std::vector<int32_t> OrderFromText(const Graph& graph, const Dependencies& dependencies,
-                                   std::string_view text) {
-  const CommonNodes common(graph, dependencies);
+std::vector<int32_t> CommonOrder::FromText(std::string_view text) const {
   const size_t end = text.find('\n');
-  const std::string expected = fmt::format("{:016x} {}", common.hash, common.numbers.size());
-  if (end == text.npos || text.substr(0, end) != expected) {
+  if (end == text.npos || text.substr(0, end) != Head()) {
     FailForeign(fmt::format("'{}' there, '{}' here (hash and number of the nodes that ranks have "
                             "in common)",
-                            text.substr(0, std::min(end, size_t{40})), expected));
+                            text.substr(0, std::min(end, size_t{40})), Head()));
   }
-  return Placement(dependencies, common).Of(ReadRuns(text.substr(end), common.numbers.size()));
+  const std::string_view runs = text.substr(end + 1);
+  if (runs == kUnchanged) {
+    std::vector<int32_t> order(index_of_.size());
+    std::iota(order.begin(), order.end(), 0);
+    return order;
+  }
+  return Placement(*this).Of(ReadRuns(runs, numbers_.size()));
+}
+
+std::vector<int32_t> CommonOrder::Placed(std::span<const int32_t> order) const {
+  if (std::is_sorted(order.begin(), order.end())) return {order.begin(), order.end()};
+  return Placement(*this).Of(IndicesOf(order));
 }
 
 }  // namespace gt

@@ -16,13 +16,32 @@
 
 namespace gt {
 
-// `order` names every node once, by number.
-std::string OrderToText(const Graph& graph, const Dependencies& dependencies,
-                        std::span<const int32_t> order);
+class CommonOrder {
+ public:
+  // Both must outlive it, and stay as they are.
+  CommonOrder(const Graph& graph, const Dependencies& dependencies);
 
-// All nodes of this graph by number, in the order that the text stands for. Fails with RanksDisagree
-// if the text was made for another graph, and with IllegalOrder if it names a node twice or not at all.
-std::vector<int32_t> OrderFromText(const Graph& graph, const Dependencies& dependencies,
-                                   std::string_view text);
+  // `order` names every node once, by number.
+  std::string ToText(std::span<const int32_t> order) const;
+
+  // All nodes of this graph by number, in the order that the text stands for. Fails with
+  // RanksDisagree if the text was made for another graph, and with IllegalOrder if it names a node
+  // twice or not at all.
+  std::vector<int32_t> FromText(std::string_view text) const;
+
+  // What comes of an order on its way through a text.
+  std::vector<int32_t> Placed(std::span<const int32_t> order) const;
+
+ private:
+  class Placement;
+  std::vector<int32_t> IndicesOf(std::span<const int32_t> order) const;
+  std::string Head() const;
+
+  const Dependencies& dependencies_;
+  std::vector<int32_t> numbers_;   // of the nodes that all ranks have, in the order of the graph
+  std::vector<int32_t> index_of_;  // by number: place in numbers_; -1: of this rank alone
+  std::vector<bool> leads_;        // by number: a node that all ranks have needs it
+  uint64_t hash_ = 0;              // of what those nodes are
+};
 
 }  // namespace gt

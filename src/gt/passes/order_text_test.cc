@@ -33,7 +33,6 @@ std::unique_ptr<Graph> Step(int64_t rows) {
   const std::string own = std::to_string(rows);
   std::string text = "graph @step(%w: param \"w\" f32[" + own +
                      ", 4], %x: input \"x\" bf16[8, 4]) {\n"
-                     "  %a = aten::neg(%x) : bf16[8, 4]\n"
                      "  %cast = aten::_to_copy(%w, dtype = bf16) : bf16[" + own + ", 4]\n";
   if (padded) {
     text += "  %pad = aten::constant_pad_nd(%cast, pad = [0, 0, 0, 1]) : bf16[2, 4]\n";
@@ -41,6 +40,7 @@ std::unique_ptr<Graph> Step(int64_t rows) {
   text += "  %g = _c10d_functional::all_gather_into_tensor(" +
           std::string(padded ? "%pad" : "%cast") +
           ", group_size = 4, group_name = \"fsdp\") : bf16[8, 4]\n"
+          "  %a = aten::neg(%x) : bf16[8, 4]\n"
           "  %gw = _c10d_functional::wait_tensor(%g) : bf16[8, 4]\n"
           "  %y = aten::mul.Tensor(%a, %gw) : bf16[8, 4]\n"
           "  %d = aten::_to_copy(%y, dtype = f32) : f32[8, 4]\n"
@@ -84,8 +84,8 @@ TEST(OrderText, ComesBackAsItWas) {
         if (--missing[static_cast<size_t>(user)] == 0) ready.push_back(user);
       }
     }
-    const std::string text = OrderToText(step->graph(), ties, order);
-    EXPECT_EQ(OrderFromText(step->graph(), ties, text), order) << seed;
+    const std::string text = CommonOrder(step->graph(), ties).ToText(order);
+    EXPECT_EQ(CommonOrder(step->graph(), ties).FromText(text), order) << seed;
   }
 }
 
@@ -95,8 +95,9 @@ TEST(OrderText, IsShort) {
   Dependencies ties(step->graph());
   std::vector<int32_t> order(static_cast<size_t>(ties.count()));
   std::iota(order.begin(), order.end(), 0);
-  const std::string text = OrderToText(step->graph(), ties, order);
-  EXPECT_EQ(text.substr(text.find('\n') + 1), "0-" + std::to_string(ties.count() - 1) + " ");
+  std::rotate(order.begin(), order.end() - 1, order.end());
+  const std::string text = CommonOrder(step->graph(), ties).ToText(order);
+  EXPECT_EQ(text.substr(text.find('\n') + 1), std::to_string(ties.count() - 1) + " 0-" + std::to_string(ties.count() - 2) + " ");
 }
 
 // A rank with a shorter shard has nodes of its own, which find their place around the gather and the
@@ -106,10 +107,10 @@ TEST(OrderText, RanksPlaceTheirOwnNodes) {
   Dependencies ties(*full), other(*shorter);
   std::vector<int32_t> order(static_cast<size_t>(ties.count()));
   std::iota(order.begin(), order.end(), 0);
-  std::swap(order[0], order[1]);  // the cast before %a
-  const std::string text = OrderToText(*full, ties, order);
-  EXPECT_EQ(Names(ties, OrderFromText(*full, ties, text)), "a cast g gw y d r z rw c");
-  EXPECT_EQ(Names(other, OrderFromText(*shorter, other, text)), "a cast pad g gw y d r z rw n c");
+  std::swap(order[6], order[7]);  // %z before the reduction
+  const std::string text = CommonOrder(*full, ties).ToText(order);
+  EXPECT_EQ(Names(ties, CommonOrder(*full, ties).FromText(text)), "cast g a gw y d z r rw c");
+  EXPECT_EQ(Names(other, CommonOrder(*shorter, other).FromText(text)), "cast pad g a gw y d z r rw n c");
 }
 
 TEST(OrderText, OfAnotherGraphIsRefused) {
@@ -117,13 +118,13 @@ TEST(OrderText, OfAnotherGraphIsRefused) {
   Dependencies ties(step->graph()), strange(stranger->graph());
   std::vector<int32_t> order(static_cast<size_t>(ties.count()));
   std::iota(order.begin(), order.end(), 0);
-  const std::string text = OrderToText(step->graph(), ties, order);
-  EXPECT_EQ(CodeOf([&] { OrderFromText(stranger->graph(), strange, text); }),
+  const std::string text = CommonOrder(step->graph(), ties).ToText(order);
+  EXPECT_EQ(CodeOf([&] { CommonOrder(stranger->graph(), strange).FromText(text); }),
             ErrorCode::kRanksDisagree);
-  EXPECT_EQ(CodeOf([&] { OrderFromText(step->graph(), ties, ""); }), ErrorCode::kRanksDisagree);
+  EXPECT_EQ(CodeOf([&] { CommonOrder(step->graph(), ties).FromText(""); }), ErrorCode::kRanksDisagree);
   const std::string head = text.substr(0, text.find('\n') + 1);
   for (const char* bad : {"0-3 2", "x", "0-99999999", "0", "-1", "5-"}) {
-    EXPECT_EQ(CodeOf([&] { OrderFromText(step->graph(), ties, head + bad); }),
+    EXPECT_EQ(CodeOf([&] { CommonOrder(step->graph(), ties).FromText(head + bad); }),
               ErrorCode::kIllegalOrder)
         << bad;
   }
