@@ -217,8 +217,8 @@ TEST(LiveMemory, CountsTheDevice) {
   %c = aten::neg(%x) : f32[4] @cuda:0
   return result "w" %w, result "c" %c
 })");
-  EXPECT_EQ(InUse(*graph), (Bytes{16, 16, 16, 0, 16}));
-  EXPECT_EQ(LiveMemory(*graph).input_bytes(), 16);
+  EXPECT_EQ(InUse(*graph), (Bytes{512, 512, 512, 0, 512}));
+  EXPECT_EQ(LiveMemory(*graph).input_bytes(), 512);
   ExpectAsMeasured(*graph);
 }
 
@@ -228,7 +228,7 @@ TEST(LiveMemory, CountsTheDeviceThatTheStepMakesValuesOn) {
   %z = aten::zeros(size = [2], dtype = f32, device = "cuda") : f32[2] @cuda
   %a = aten::neg(%x) : f32[4]
   %b = aten::neg(%z) : f32[2] @cuda)");
-  EXPECT_EQ(InUse(*graph), (Bytes{8, 8, 16}));
+  EXPECT_EQ(InUse(*graph), (Bytes{512, 512, 1024}));
   ExpectAsMeasured(*graph);
 }
 
