@@ -32,6 +32,8 @@
 #include <variant>
 #include <vector>
 
+#include "gt/config/files.h"  // ClusterPath
+
 namespace gt {
 
 // NCCL sends a message in one of three ways, and takes the fastest: LL (flags between the data: low
@@ -163,7 +165,5 @@ struct Cluster {
 // `file` is only used in errors: code BadCluster with file, line and key, or those of toml::Parse.
 Cluster ParseCluster(std::string_view text, std::string_view file);
 Cluster ReadCluster(const std::filesystem::path& path);
-// The file of a cluster: a path that ends in .toml, or a name in configs/clusters.
-std::filesystem::path ClusterPath(const std::string& name);
 
 }  // namespace gt
