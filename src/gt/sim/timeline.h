@@ -1,5 +1,5 @@
 // A train step as it runs on a device: one compute stream that takes kernels in graph order from a
-// host that is ahead of it, and a queue for each process group and each direction of copies.
+// host that is ahead of it, and a queue for each process group and each kind of copies.
 //
 //   - A kernel starts when the host has launched it and the kernel before it is done.
 //   - A collective starts when the compute stream has come to the place where it was launched and its
@@ -43,7 +43,7 @@ struct LaneSpan {
 
 struct Timeline {
   static constexpr int32_t kComputeLane = 0;
-  // "compute", then group names, "host copies" and "host copies back" as they come
+  // "compute", then group names, "host copies", "count copies" and "host copies back" as they come
   std::vector<std::string> lanes;
   std::vector<LaneSpan> spans;  // in order of graph position; of every node that takes time
   // Of the compute stream, idle because of a wait or a read. Parts of one idle time that two of them
@@ -53,7 +53,8 @@ struct Timeline {
 };
 
 // The queue of a collective or a copy, which is also the name of its lane: the process group, "host
-// copies", or "host copies back". Empty for all other nodes.
+// copies", "count copies" (to the host, of what it reads), or "host copies back". Empty for all other
+// nodes.
 std::string_view QueueOf(const Node& node);
 // The collective or copy that a wait is for; null for other nodes.
 const Node* AwaitedBy(const Node& wait);
