@@ -8,7 +8,11 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <system_error>
+#include <vector>
 
+#include "gt/base/error.h"
+#include "gt/config/files.h"
 #include "gt/storage/checksum.h"
 
 namespace gt {
@@ -56,9 +60,36 @@ bool IsCovered(std::string_view path) {
                       [path](const UncoveredOption& entry) { return Names(entry.name, path); });
 }
 
-// Nothing for a file that cannot be read: building the model will say so, and better.
-std::optional<std::string> ContentOf(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
+struct NamedFile {
+  std::string_view name;  // in the fingerprint's text, unlike that of any option
+  std::optional<std::filesystem::path> path;
+};
+
+// A name in configs/clusters that is none is an error only for those who use the cluster.
+std::optional<std::filesystem::path> ClusterFile(const Config& config) {
+  try {
+    return ClusterPath(config.comm.cluster);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// The files whose content the compiled step depends on.
+std::vector<NamedFile> FilesOf(const Config& config) {
+  std::vector<NamedFile> files;
+  if (!config.model.hf_path.empty()) {
+    files.push_back({"config.json", std::filesystem::path(config.model.hf_path) / "config.json"});
+  }
+  files.push_back({"cluster file", ClusterFile(config)});
+  if (std::optional<std::string> costs = CostsPath(config)) files.push_back({"costs", *costs});
+  return files;
+}
+
+// Nothing for a file that cannot be read: whoever needs it will say so, and better.
+std::optional<std::string> ContentOf(const NamedFile& named) {
+  std::error_code ignored;
+  if (!named.path || !std::filesystem::is_regular_file(*named.path, ignored)) return std::nullopt;
+  std::ifstream file(*named.path, std::ios::binary);
   if (!file) return std::nullopt;
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
@@ -75,9 +106,10 @@ uint64_t ConfigFingerprint(const Config& config, std::string_view library_versio
     if (!IsCovered(option.path())) return;
     text += fmt::format("{} = {}\n", option.path(), option.TomlText());
   });
-  if (!config.model.hf_path.empty()) {
-    const auto content = ContentOf(std::filesystem::path(config.model.hf_path) / "config.json");
-    text += content ? fmt::format("config.json = {}\n", Quoted(*content)) : "no config.json\n";
+  for (const NamedFile& file : FilesOf(config)) {
+    const std::optional<std::string> content = ContentOf(file);
+    text += content ? fmt::format("{} = {}\n", file.name, Quoted(*content))
+                    : fmt::format("no {}\n", file.name);
   }
   if (config.debug.moe_load.ends_with(".json")) {
     const auto content = ContentOf(config.debug.moe_load);

@@ -10,8 +10,10 @@
 
 namespace gt {
 
-// Covers every option but those of OptionsOutsideFingerprint, and the content of config.json where
-// model.hf_path names a folder. The same in every process and on every machine.
+// Covers every option but those of OptionsOutsideFingerprint, and the content of the files that
+// options name and the compiled step depends on: the model's config.json (model.hf_path), the
+// cluster (comm.cluster) and measured costs (compile.costs_file). A file that is not there counts
+// as such; whoever needs it will say so. The same in every process and on every machine.
 //
 // What options leave to the surroundings must be settled by the caller: `ranks` is to be the number
 // of ranks there are and `device` not auto. `library_version` names everything else that a compiled

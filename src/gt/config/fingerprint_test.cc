@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <set>
 
 #include "gt/base/error.h"
@@ -156,6 +158,76 @@ TEST(ConfigFingerprint, ChangesWithTheContentOfTheModelsDescription) {
   testing::WriteText(folder / "config.json", "{\"hidden_size\": 64}");
   testing::WriteText(folder / "model.safetensors", "weights are no part of the step");
   EXPECT_EQ(FingerprintOf(config), small);
+}
+
+TEST(ConfigFingerprint, ChangesWithTheContentOfTheCluster) {
+  const testing::TempFolder folder;
+  Config config;
+  config.comm.cluster = (folder / "mine.toml").string();
+  std::set<uint64_t> seen = {FingerprintOf(Config()), FingerprintOf(config)};
+  testing::WriteText(folder / "mine.toml", "name = \"mine\"");
+  const uint64_t first = FingerprintOf(config);
+  EXPECT_TRUE(seen.insert(first).second);
+  testing::WriteText(folder / "mine.toml", "name = \"yours\"");
+  EXPECT_TRUE(seen.insert(FingerprintOf(config)).second);
+  testing::WriteText(folder / "mine.toml", "name = \"mine\"");
+  EXPECT_EQ(FingerprintOf(config), first);
+}
+
+// Names are looked up where the cost model looks them up.
+TEST(ConfigFingerprint, ChangesWithTheContentOfANamedCluster) {
+  const testing::TempFolder home;
+  const char* before = std::getenv("GT_HOME");
+  const std::string kept = before == nullptr ? "" : before;
+  std::filesystem::create_directories(home / "configs/clusters");
+  testing::WriteText(home / "configs/clusters/ours.toml", "name = \"ours\"");
+  setenv("GT_HOME", home.path().c_str(), 1);
+  Config config;
+  config.comm.cluster = "ours";
+  const uint64_t first = FingerprintOf(config);
+  testing::WriteText(home / "configs/clusters/ours.toml", "name = \"faster\"");
+  const uint64_t second = FingerprintOf(config);
+  if (before == nullptr) {
+    unsetenv("GT_HOME");
+  } else {
+    setenv("GT_HOME", kept.c_str(), 1);
+  }
+  EXPECT_NE(first, second);
+  // A name that nobody has given: what needs no cluster goes on.
+  EXPECT_NE(FingerprintOf(config), second);
+}
+
+TEST(ConfigFingerprint, ChangesWithTheContentOfCosts) {
+  const testing::TempFolder folder;
+  Config config;
+  config.dump_folder = folder.path().string();
+  testing::WriteText(folder / "costs.json", "{}");
+  // Nobody reads them.
+  EXPECT_EQ(FingerprintOf(config), FingerprintOf(Config()));
+  const auto with_other_content = [&](Config reads, const char* name) {
+    std::set<uint64_t> seen;
+    for (const char* content : {"{}", "{\"aten::mm\": 3}"}) {
+      testing::WriteText(folder / name, content);
+      seen.insert(FingerprintOf(reads));
+    }
+    std::filesystem::remove(folder / name);
+    seen.insert(FingerprintOf(reads));
+    return seen.size();
+  };
+  Config named = config, measured = config;
+  named.compile.costs_file = (folder / "mine.json").string();
+  measured.compile.costs = CostSource::kMeasured;
+  EXPECT_EQ(with_other_content(named, "mine.json"), 3u);
+  EXPECT_EQ(with_other_content(named, "costs.json"), 1u);
+  EXPECT_EQ(with_other_content(measured, "costs.json"), 3u);
+}
+
+// A folder in the place of a file is no content, and no failure.
+TEST(ConfigFingerprint, AFolderIsNoFile) {
+  const testing::TempFolder folder;
+  Config config;
+  config.compile.costs_file = folder.path().string();
+  EXPECT_EQ(FingerprintOf(config), FingerprintOf(config));
 }
 
 TEST(ConfigFingerprint, TellsListsApart) {

@@ -9,6 +9,7 @@
 #include "gt/base/error.h"
 #include "gt/exec/generator.h"
 #include "gt/exec/graph_object.h"
+#include "gt/passes/host_reads.h"
 
 namespace gt {
 namespace {
@@ -85,8 +86,9 @@ std::string FullName(const c10::OperatorName& name) {
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
 }
 
-c10::OperatorHandle HandleOf(const Operator& op) {
-  const std::string& full = op.name.str();
+namespace {
+
+c10::OperatorHandle HandleNamed(const std::string& full) {
   size_t colons = full.find("::");
   size_t dot = full.find('.', colons);
   std::string name = full.substr(0, dot);
@@ -96,6 +98,15 @@ c10::OperatorHandle HandleOf(const Operator& op) {
     Fail(ErrorCode::kNoKernel, "libtorch has no operator {}; it cannot be run here", full);
   }
   return *handle;
+}
+
+}  // namespace
+
+c10::OperatorHandle HandleOf(const Operator& op) { return HandleNamed(op.name.str()); }
+
+c10::OperatorHandle KernelOf(const Node& node) {
+  const bool counts = node.op().transfer == Transfer::kOffload && FeedsHostRead(*node.result());
+  return counts ? HandleNamed("gt::offload_counts") : HandleOf(node.op());
 }
 
 const Operator* OperatorOf(const c10::OperatorHandle& handle) {

@@ -12,6 +12,8 @@
 
 namespace gt {
 
+class Node;
+
 at::ScalarType ToTorch(DType dtype);
 DType FromTorch(at::ScalarType dtype);  // throws for dtypes that graphs do not know
 
@@ -24,6 +26,9 @@ MemoryFormat FromTorch(at::MemoryFormat format);
 // The dispatcher's entry for an operator. Throws when libtorch has no such operator (our own
 // operators are registered with libtorch under the same name).
 c10::OperatorHandle HandleOf(const Operator& op);
+// What runs a node: the operator's entry, or that of gt::offload_counts for a copy to the host that the
+// host reads (exec/transfer.h).
+c10::OperatorHandle KernelOf(const Node& node);
 // Our entry for a dispatcher operator, or null. Cached by address: capturing asks for every node.
 const Operator* OperatorOf(const c10::OperatorHandle& handle);
 // "aten::add.Tensor"

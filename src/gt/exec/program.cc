@@ -111,7 +111,7 @@ void Program::LowerViews(const Node& node, Instruction& instruction) {
 
 void Program::LowerKernel(const Node& node, Instruction& instruction) {
   const ShapeEnv& shapes = graph_.shapes();
-  instruction.handle = HandleOf(node.op());
+  instruction.handle = KernelOf(node);
   bool cuda = false;
   for (int32_t i = 0; i < node.operand_count(); ++i) {
     cuda |= node.operand(i)->type().device.kind == DeviceKind::kCuda;

@@ -40,7 +40,7 @@ class ReferenceRun {
       stack.push_back(BoxArgument(node, specs[i], node.args()[i]));
     try {
       ScopeGuard scope(ScopeOf(node));
-      HandleOf(node.op()).callBoxed(&stack);
+      KernelOf(node).callBoxed(&stack);
     } catch (const c10::Error& error) {
       Fail(ErrorCode::kKernelFailed, "{} failed while running: {}", Print(node),
            error.what_without_backtrace());

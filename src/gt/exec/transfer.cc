@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -30,8 +31,9 @@ EventPtr Recorded(const c10::Stream& stream, bool timed = false) {
   return event;
 }
 
-// In pieces, because the device copies one thing at a time in each direction: a few bytes that the host
-// waits for (token counts) slip in between two pieces instead of waiting for gigabytes.
+// In pieces, because the device copies one thing at a time in each direction, whatever stream it is on:
+// a few bytes that the host waits for (token counts) slip in between two pieces instead of waiting for
+// gigabytes.
 void CopyInPieces(at::Tensor& to, const at::Tensor& from) {
   constexpr int64_t kPieceBytes = int64_t{8} << 20;
   const int64_t elements = from.numel(),
@@ -48,7 +50,7 @@ void CopyInPieces(at::Tensor& to, const at::Tensor& from) {
   }
 }
 
-// One of the two directions of a device.
+// One of the two directions of a device, or the copies of token counts.
 class Lane {
  public:
   explicit Lane(c10::Device device)
@@ -97,8 +99,9 @@ class Lane {
 };
 
 struct Lanes {
-  explicit Lanes(c10::Device device) : out(device), back(device) {}
-  Lane out, back;
+  explicit Lanes(c10::Device device) : out(device), counts(device), back(device) {}
+  std::array<Lane*, 3> all() { return {&out, &counts, &back}; }
+  Lane out, counts, back;
 };
 
 Lanes& LanesOf(c10::Device device) {
@@ -178,7 +181,7 @@ at::Tensor InBuffer(std::unique_ptr<HostBuffer> buffer, const at::Tensor& like) 
   return host.set_(storage, 0, like.sizes(), DenseStrides(like));
 }
 
-at::Tensor Offload(const at::Tensor& self) {
+at::Tensor OffloadIn(Lane Lanes::*lane, const at::Tensor& self) {
   auto buffer = HostPool::Instance().Take(self.nbytes(), /*page_locked=*/self.is_cuda());
   EventPtr last_read = std::move(buffer->last_read);
   at::Tensor host = InBuffer(std::move(buffer), self);
@@ -187,9 +190,13 @@ at::Tensor Offload(const at::Tensor& self) {
     return host.copy_(self);
   }
   c10::Stream compute = ComputeStream(self.device());
-  Flights().Add(host, self, LanesOf(self.device()).out.Copy(host, self, compute, last_read));
+  Lane& own = LanesOf(self.device()).*lane;
+  Flights().Add(host, self, own.Copy(host, self, compute, last_read));
   return host;
 }
+
+at::Tensor Offload(const at::Tensor& self) { return OffloadIn(&Lanes::out, self); }
+at::Tensor OffloadCounts(const at::Tensor& self) { return OffloadIn(&Lanes::counts, self); }
 
 at::Tensor Reload(const at::Tensor& self, c10::Device device) {
   at::Tensor result =
@@ -222,31 +229,32 @@ void AwaitTransfer(const at::Tensor& moved) {
 TransferMeter::TransferMeter(c10::Device device) : device_(device) {
   host_bytes_out = host_bytes_back = 0;
   if (!device.is_cuda()) return;
-  LanesOf(device).out.SetTimed(true);
-  LanesOf(device).back.SetTimed(true);
+  for (Lane* lane : LanesOf(device).all()) lane->SetTimed(true);
 }
 
 TransferMeter::~TransferMeter() {
   if (!device_.is_cuda()) return;
-  LanesOf(device_).out.SetTimed(false);
-  LanesOf(device_).back.SetTimed(false);
+  for (Lane* lane : LanesOf(device_).all()) lane->SetTimed(false);
 }
 
 TransferStats TransferMeter::stats() const {
   if (!device_.is_cuda()) return {host_bytes_out, host_bytes_back};
   Synchronize(device_);
   const Lanes& lanes = LanesOf(device_);
-  return {lanes.out.bytes(), lanes.back.bytes(), lanes.out.Seconds(), lanes.back.Seconds()};
+  return {lanes.out.bytes() + lanes.counts.bytes(), lanes.back.bytes(),
+          lanes.out.Seconds() + lanes.counts.Seconds(), lanes.back.Seconds()};
 }
 
 TORCH_LIBRARY_FRAGMENT(gt, library) {
   library.def("offload(Tensor self) -> Tensor");
+  library.def("offload_counts(Tensor self) -> Tensor");
   library.def("reload(Tensor self, Device device) -> Tensor");
   library.def("wait_transfer(Tensor moved, Tensor source) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(gt, CompositeExplicitAutograd, library) {
   library.impl("offload", Offload);
+  library.impl("offload_counts", OffloadCounts);
   library.impl("reload", Reload);
   library.impl("wait_transfer", WaitTransfer);
 }

@@ -1,7 +1,8 @@
 // Moving tensors between the device's memory and the host's while kernels run: what gt::offload,
 // gt::reload and gt::wait_transfer do (ops/transfers.cc). On a GPU copies run on streams of their own,
-// one for each direction; a wait lets the compute stream go on behind the copy, the host never waits.
-// Without a GPU the same nodes copy at once.
+// one for each direction, and one for the few bytes of token counts that the host reads (KernelOf in
+// exec/convert.h): these must not wait until gigabytes of activations are gone. A wait lets the compute
+// stream go on after the copy, the host never waits. Without a GPU the same nodes copy at once.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +16,7 @@ namespace gt {
 void AwaitTransfer(const at::Tensor& moved);
 
 struct TransferStats {
-  int64_t bytes_out = 0;   // to the host
+  int64_t bytes_out = 0;   // to the host, token counts included
   int64_t bytes_back = 0;  // to the device
   // How long the copies took, each direction on its own; only while they are timed.
   double seconds_out = 0;

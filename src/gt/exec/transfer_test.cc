@@ -5,7 +5,11 @@
 #include <gtest/gtest.h>
 
 #include "gt/base/error.h"
+#include "gt/exec/convert.h"
 #include "gt/exec/host_pool.h"
+#include "gt/exec/program.h"
+#include "gt/exec/reference.h"
+#include "gt/ir/text.h"
 
 namespace gt {
 namespace {
@@ -54,6 +58,34 @@ TEST(Transfer, CountsBytes) {
   EXPECT_EQ(meter.stats().bytes_back, 0);
   Reload(host, at::kCPU);
   EXPECT_EQ(meter.stats().bytes_back, 1024);
+}
+
+// Copies that the host reads go by another lane than activations do: same values, counted as well.
+TEST(Transfer, CountsHaveTheirOwnOperator) {
+  const auto graph = Parse(R"(
+    graph @step(%x: input "x" f32[4], %n: input "n" i64[2]) {
+      symbols { u0: data, hint 1, range [0, 9]; u1: data, hint 1, range [0, 9] }
+      %away = gt::offload(%x) : f32[4]
+      %counts = gt::offload(%n) : i64[2]
+      gt::read_ints(%counts) binds [u0, u1]
+      %z = aten::zeros(size = [u0, u1], dtype = f32) : f32[u0, u1]
+      return result "away" %away, result "z" %z
+    })");
+  const auto kernel = [&graph](const char* name) {
+    return FullName(KernelOf(*graph->FindValue(name)->producer()).operator_name());
+  };
+  EXPECT_EQ(kernel("away"), "gt::offload");
+  EXPECT_EQ(kernel("counts"), "gt::offload_counts");
+  EXPECT_EQ(kernel("z"), "aten::zeros");
+
+  const std::vector<at::Tensor> inputs = {at::rand({4}), at::tensor({3, 2}, at::kLong)};
+  TransferMeter meter(at::kCPU);
+  EXPECT_EQ(RunReference(*graph, inputs)[1].sizes(), (at::IntArrayRef{3, 2}));
+  EXPECT_EQ(meter.stats().bytes_out, 32);
+  const std::vector<at::Tensor> outputs = Program(*graph).Run(inputs);
+  EXPECT_TRUE(at::equal(outputs[0], inputs[0]));
+  EXPECT_EQ(outputs[1].sizes(), (at::IntArrayRef{3, 2}));
+  EXPECT_EQ(meter.stats().bytes_out, 64);
 }
 
 TEST(HostPool, BuffersAreUsedAgain) {

@@ -38,7 +38,7 @@ class Chunker {
         keep_(options.keep_across_roots),
         regions_(graph, options, symbol),
         symbols_(graph, symbol, options.chunks),
-        cuts_(graph.shapes(), symbol, options.dim),
+        cuts_(graph, symbol, options.dim),
         original_names_(static_cast<size_t>(graph.node_count())),
         waiting_(static_cast<size_t>(graph.node_count()), ChunkRegions::kNone),
         copies_(static_cast<size_t>(graph.node_count() * options.chunks), nullptr),
@@ -49,6 +49,11 @@ class Chunker {
       bodies += regions_.size(r);
     }
     graph.ReserveNames(static_cast<size_t>(2 * graph.node_count() + bodies * options.chunks));
+    for (const Node* node : cuts_.mixing_nodes()) {
+      const int32_t region = regions_.Of(*node);
+      if (region == ChunkRegions::kNone) continue;
+      cuts_.RejectMixing(*node, regions_.name(ChunkRegions::RootOf(region)));
+    }
     NameChunks();
   }
 
@@ -555,6 +560,7 @@ class Chunker {
     for (int32_t i = 0; i < node->result_count(); ++i) {
       if (node->result(i)->has_uses()) node->result(i)->ReplaceAllUses(successor->result(i));
     }
+    cuts_.Replace(*node, *successor);
     graph_.Erase(node);
   }
 

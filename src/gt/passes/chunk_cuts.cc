@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "gt/base/error.h"
-#include "gt/passes/aliasing.h"
 
 namespace gt {
 
@@ -18,26 +17,6 @@ std::string Describe(const Value& value) {
                           : Describe(*value.producer());
 }
 
-namespace {
-
-// The collective that a value comes from through views and copies, or null.
-const Node* CollectiveBehind(const Value& value) {
-  constexpr int kFar = 16;
-  const Value* at = &value;
-  for (int step = 0; step < kFar && !at->is_input(); ++step) {
-    const Node* node = at->producer();
-    bool is_wait = node->op().collective == Collective::kWait;
-    if (node->op().collective != Collective::kNone && !is_wait) return node;
-    static const Operator* const kClone = FindOperator("aten::clone");
-    if (!is_wait && &node->op() != kClone && AliasingOf(node->op()) == Aliasing::kNone) break;
-    if (node->operand_count() == 0) break;
-    at = node->operand(0);
-  }
-  return nullptr;
-}
-
-}  // namespace
-
 Cut Cuts::Of(const Value& value, Name root) {
   const Shape& sizes = value.type().sizes;
   std::optional<size_t> found;
@@ -47,26 +26,49 @@ Cut Cuts::Of(const Value& value, Name root) {
     found = d;
   }
   if (!found) Reject(value, root, "its strides grow with it, but none of its dimensions does");
-  Dim factor = Factor(value, sizes[*found], root);
-  // The batch is the outermost part of every dimension that it was flattened into, unless ranks
-  // put their parts behind one another; a sequence is not.
-  if (!factor.Is(1)) {
-    if (const Node* collective = CollectiveBehind(value))
-      RejectCollective(value, *collective, root);
-    if (dim_ == ChunkDim::kSeq) {
-      Reject(value, root, "its dimension counts more than the positions of one sequence");
-    }
+  Cut cut{static_cast<int64_t>(*found), Factor(value, sizes[*found], root)};
+  CheckLayout(value, cut, root);
+  return cut;
+}
+
+// A range of the dimension is a chunk's share only if the symbol is its outermost part.
+void Cuts::CheckLayout(const Value& value, const Cut& cut, Name root) const {
+  using Kind = ChunkLayout::Kind;
+  const ChunkLayout& layout = layouts_.Of(value);
+  if (layout.kind == Kind::kConstant || (layout.kind == Kind::kPlaced && layout.outer.Is(1)))
+    return;
+  if (layout.kind == Kind::kNumbered && cut.factor.Is(1)) return;
+  const std::string size = shapes_.Print(value.type().sizes[static_cast<size_t>(cut.dim)]);
+  const std::string symbol = shapes_.NameOf(symbol_);
+  if (layout.kind == Kind::kNumbered) {
+    Reject(value, root,
+           fmt::format("its elements depend on nothing but their place in a dimension of {}, which "
+                       "a chunk cannot tell; make it in the module that is cut",
+                       size));
   }
-  return {static_cast<int64_t>(*found), std::move(factor)};
+  const Node* origin = layouts_.origin(layout);
+  const Collective collective = origin == nullptr ? Collective::kNone : origin->op().collective;
+  if (collective != Collective::kNone) RejectCollective(value, *origin, root);
+  if (layout.kind == Kind::kPlaced) {
+    const std::string who =
+        origin == nullptr ? "the step's inputs have" : Describe(*origin) + " made";
+    Reject(value, root,
+           fmt::format("its dimension of {} has {} after a factor of {}, as {} it, so that a chunk "
+                       "is no range of it. Flatten with {} outermost",
+                       size, symbol, shapes_.Print(layout.outer), who, symbol));
+  }
+  Reject(value, root,
+         fmt::format("nothing shows that {} is the outermost part of its dimension of {}{}", symbol,
+                     size,
+                     origin == nullptr
+                         ? ""
+                         : fmt::format(": {} may have given it another order", Describe(*origin))));
 }
 
 // What the symbol is multiplied with in a dimension.
 Dim Cuts::Factor(const Value& value, const Dim& size, Name root) {
   const Dim symbol = Dim::Symbol(symbol_);
-  if (size == symbol) return 1;
-  Dim factor =
-      size.Substitute([&](SymbolId id) { return id == symbol_ ? Dim(1) : Dim::Symbol(id); });
-  if (factor * symbol == size) return factor;
+  if (std::optional<Dim> factor = layouts_.FactorOf(size)) return *factor;
   // Not spelled as a multiple, but perhaps one for the sizes of this step.
   if (!shapes_.HasDataSymbol(size)) {
     int64_t extent = shapes_.Hint(symbol), whole = shapes_.Hint(size);
@@ -82,10 +84,18 @@ void Cuts::Reject(const Value& value, Name root, std::string_view why) const {
        Describe(value), shapes_.NameOf(symbol_), EnumName(dim_), why);
 }
 
+void Cuts::RejectMixing(const Node& node, Name root) const {
+  Fail(
+      ErrorCode::kChunkSplit,
+      "{} cannot be cut along {} ({}): {} combines elements of different chunks. Its operands have "
+      "{} in different places of a dimension of the same size",
+      root.str(), shapes_.NameOf(symbol_), EnumName(dim_), Describe(node), shapes_.NameOf(symbol_));
+}
+
 void Cuts::RejectCollective(const Value& value, const Node& collective, Name root) const {
   Fail(ErrorCode::kChunkCollective,
        "{}: {} cannot be cut along {} ({}): it comes from the collective {}, which puts the "
-       "parts of all ranks behind one another in that dimension",
+       "parts of all ranks one after another in that dimension",
        root.str(), Describe(value), shapes_.NameOf(symbol_), EnumName(dim_), Describe(collective));
 }
 

@@ -190,7 +190,9 @@ const PassInfo& FsdpDenseRegions::info() const {
           "stay. Nodes that only prepare the input of a collective move with it. Waits for "
           "gradients, and what unpacks or adds them, go to the end of the step. A move that the "
           "dependencies forbid is left out and counted, or, with the option strict, fails. Runs "
-          "behind bucketing and the schedule of token exchanges.",
+          "after bucketing and before the schedule of token exchanges, which keeps gathers in "
+          "their "
+          "place among the exchanges and counts the time and memory of what starts where.",
       .reads = "buckets, phases, module names, parts of experts, collective facts.",
       .writes = "the order of nodes: collectives change their order, on every rank alike.",
       .never = "adds, removes or changes a node.",

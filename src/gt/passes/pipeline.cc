@@ -56,6 +56,8 @@ PassList DefaultPipeline(const PipelineOptions& options) {
     passes.push_back(std::make_unique<ReassignFsdpAllGathers>(options.groups));
   }
   if (bucketing) passes.push_back(std::make_unique<BucketFsdp>(*bucketing));
+  // Before the schedule, which then counts the time and memory of collectives where they start.
+  if (options.dense_regions) passes.push_back(std::make_unique<FsdpDenseRegions>());
   if (options.overlap) {
     passes.push_back(
         std::make_unique<EpOverlapSchedule>(
@@ -63,7 +65,6 @@ PassList DefaultPipeline(const PipelineOptions& options) {
         EpOverlapContext{options.costs, whole_peak, options.decide_for_all}));
   }
   if (options.concretize) passes.push_back(std::make_unique<Concretize>());
-  if (options.dense_regions) passes.push_back(std::make_unique<FsdpDenseRegions>());
   return passes;
 }
 

@@ -33,11 +33,11 @@ struct PipelineOptions {
 // [x] marks passes that run only when asked for; those not listed in the code do not exist yet:
 //   dead code, canonicalize, shared subexpressions, dead code, [memory-policy tags],
 //   [rematerialization], [CPU offload], reshard after forward, [chunk, dead code], [isolate EP process
-//   group], [FSDP all-gathers to their own group], [bucket and reorder FSDP collectives], [EP
-//   overlap schedule], [concretize], [FSDP into dense regions], [async TP], compile, CUDA graphs.
+//   group], [FSDP all-gathers to their own group], [bucket and reorder FSDP collectives], [FSDP into
+//   dense regions], [EP overlap schedule], [concretize], [async TP], compile, CUDA graphs.
 // Cleaning comes first, so that every later pass sees one form of everything and pays for no dead
 // node. Chunking comes before bucketing, while collectives are still one per parameter, and
-// scheduling after it, so that moving buckets cannot undo the schedule.
+// scheduling after whatever moves collectives, so that nothing undoes the schedule.
 PassList DefaultPipeline(const PipelineOptions& options = {});
 
 }  // namespace gt

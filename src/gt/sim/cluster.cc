@@ -12,7 +12,6 @@
 #include <span>
 
 #include "gt/base/error.h"
-#include "gt/base/resources.h"
 #include "gt/base/text.h"
 #include "gt/config/toml.h"
 
@@ -426,11 +425,6 @@ Cluster ReadCluster(const std::filesystem::path& path) {
          std::strerror(errno));
   }
   return ParseCluster(text, path.string());
-}
-
-std::filesystem::path ClusterPath(const std::string& name) {
-  std::filesystem::path path = name;
-  return path.extension() == ".toml" ? path : ResourcePath("configs/clusters/" + name + ".toml");
 }
 
 }  // namespace gt

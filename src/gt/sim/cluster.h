@@ -39,6 +39,7 @@
 #include <variant>
 #include <vector>
 
+#include "gt/config/files.h"  // ClusterPath
 #include "gt/ir/operator.h"
 
 namespace gt {
@@ -194,7 +195,5 @@ struct Cluster {
 // `file` is only used in errors: code BadCluster with file, line and key, or those of toml::Parse.
 Cluster ParseCluster(std::string_view text, std::string_view file);
 Cluster ReadCluster(const std::filesystem::path& path);
-// The file of a cluster: a path that ends in .toml, or a name in configs/clusters.
-std::filesystem::path ClusterPath(const std::string& name);
 
 }  // namespace gt

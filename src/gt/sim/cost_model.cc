@@ -19,6 +19,7 @@
 #include "gt/base/text.h"
 #include "gt/ir/text.h"
 #include "gt/passes/aliasing.h"
+#include "gt/passes/host_reads.h"
 
 namespace gt {
 namespace {
@@ -166,21 +167,9 @@ double KernelFlopsUs(const Node& node, SymbolValues symbols, const DeviceSpeed& 
   return us + device.kernel_us;
 }
 
-bool FeedsRead(const Value& value) {
-  for (const Use& use : value.uses()) {
-    if (use.node() == nullptr) continue;
-    if (use.node()->op().reads_data) return true;
-    if (AliasingOf(use.node()->op()) != Aliasing::kAlways) continue;
-    for (int32_t i = 0; i < use.node()->result_count(); ++i) {
-      if (FeedsRead(*use.node()->result(i))) return true;
-    }
-  }
-  return false;
-}
-
 double CopyUs(const Node& node, SymbolValues symbols, const DeviceSpeed& device) {
   double us = TransferUs(OperandBytes(node, symbols), device.host_link_gb_per_s);
-  return us + (FeedsRead(*node.result()) ? device.host_read_us : device.kernel_us);
+  return us + (FeedsHostRead(*node.result()) ? device.host_read_us : device.kernel_us);
 }
 
 // Of anything but a collective.

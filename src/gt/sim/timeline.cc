@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gt/passes/aliasing.h"
+#include "gt/passes/host_reads.h"
 #include "gt/sim/step_clock.h"
 
 namespace gt {
@@ -50,7 +51,9 @@ double CommonLength(std::span<const TimeInterval> joined,
 std::string_view QueueOf(const Node& node) {
   const Operator& op = node.op();
   if (IsWait(op)) return "";
-  if (op.transfer == Transfer::kOffload) return "host copies";
+  if (op.transfer == Transfer::kOffload) {
+    return FeedsHostRead(*node.result()) ? "count copies" : "host copies";
+  }
   if (op.transfer == Transfer::kReload) return "host copies back";
   if (op.collective == Collective::kNone) return "";
   return std::get<std::string>(node.arg(op.group_arg));

@@ -37,7 +37,7 @@ struct LaneSpan {
 
 struct Timeline {
   static constexpr int32_t kComputeLane = 0;
-  // "compute", then group names, "host copies" and "host copies back" as they come
+  // "compute", then group names, "host copies", "count copies" and "host copies back" as they come
   std::vector<std::string> lanes;
   std::vector<LaneSpan> spans;  // in order of graph position; of every node that takes time
   // Of the compute stream, idle because of a wait or a read. Parts of one idle time that two of them
@@ -47,7 +47,8 @@ struct Timeline {
 };
 
 // The queue of a collective or a copy, which is also the name of its lane: the process group, "host
-// copies", or "host copies back". Empty for all other nodes.
+// copies", "count copies" (to the host, of what it reads), or "host copies back". Empty for all other
+// nodes.
 std::string_view QueueOf(const Node& node);
 // The collective or copy that a wait is for; null for other nodes.
 const Node* AwaitedBy(const Node& wait);
