@@ -1,12 +1,14 @@
 #include "gt/dist/emulated_backend.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -15,25 +17,42 @@
 #include <thread>
 
 #include "gt/base/error.h"
+#include "gt/dist/cuda_driver.h"
+#include "gt/dist/multiprocessor_claim.h"
 #include "gt/sim/link_model.h"
 
 namespace gt {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using Microseconds = std::chrono::duration<double, std::micro>;
-
+// What the groups of a job share.
 struct Emulation {
+  Emulation(Cluster cluster, double scale, bool contention)
+      : links(std::move(cluster)), scale(scale), contention(contention), clock(contention) {}
+
+  CollectiveTime Time(Collective kind, int64_t bytes, const GroupSpan& span) const {
+    CollectiveTime time = links.Time(kind, bytes, span);
+    time.latency_us *= scale;
+    time.transfer_us *= scale;
+    return time;
+  }
+
+  // How collectives occupy multiprocessors of the device; null if they do not.
+  const MultiprocessorClaim* ClaimOn(c10::Device device) {
+    if (!contention || links.cluster().gpu.multiprocessors == 0) return nullptr;
+    std::call_once(claim_loaded, [&] {
+      c10::DeviceGuard on_device(device);
+      claim = MultiprocessorClaim::Load();
+    });
+    return claim ? &*claim : nullptr;
+  }
+
   LinkModel links;
   double scale;
+  bool contention;
+  LinkClock clock;
+  std::once_flag claim_loaded;
+  std::optional<MultiprocessorClaim> claim;  // of the one device that an emulated job has
 };
-
-// Sleeping alone is off by up to 50 us.
-void WaitUntil(Clock::time_point when) {
-  constexpr auto kOversleep = std::chrono::microseconds(80);
-  if (when - Clock::now() > kOversleep) std::this_thread::sleep_until(when - kOversleep);
-  while (Clock::now() < when) std::this_thread::yield();
-}
 
 // A thread that runs one task after another.
 class Worker {
@@ -84,79 +103,56 @@ class HostWork : public c10d::Work {
   void Finish() { finish(); }
 };
 
-// The driver's functions that let a stream wait for a number in memory. Found at run time: the program
-// starts on machines without a driver.
-struct Driver {
-  using HostAlloc = int (*)(void**, size_t, unsigned);
-  using StreamValue = int (*)(void* stream, unsigned long long address, uint32_t value,
-                              unsigned flags);
-  HostAlloc host_alloc;
-  StreamValue wait_value, write_value;
-
-  static const Driver& Get() {
-    static const Driver driver = [] {
-      auto find = [](const char* name) {
-        void* found = dlsym(RTLD_DEFAULT, name);
-        if (found == nullptr) {
-          Fail(ErrorCode::kNoBackend,
-               "--comm.backend emulated on a GPU needs {} of the driver, which is not there", name);
-        }
-        return found;
-      };
-      return Driver{reinterpret_cast<HostAlloc>(find("cuMemHostAlloc")),
-                    reinterpret_cast<StreamValue>(find("cuStreamWaitValue32_v2")),
-                    reinterpret_cast<StreamValue>(find("cuStreamWriteValue32_v2"))};
-    }();
-    return driver;
-  }
-};
-
-void RequireSuccess(int status, const char* what) {
-  if (status != 0)
-    Fail(ErrorCode::kCollectiveFailed, "{} of the CUDA driver failed: {}", what, status);
+// Lets a stream write a number to memory, or wait until one is there.
+using StreamValue = int (*)(void* stream, unsigned long long address, uint32_t value,
+                            unsigned flags);
+StreamValue WriteValue() {
+  static const auto function =
+      reinterpret_cast<StreamValue>(RequireInDriver("cuStreamWriteValue32_v2"));
+  return function;
+}
+StreamValue WaitValue() {
+  static const auto function =
+      reinterpret_cast<StreamValue>(RequireInDriver("cuStreamWaitValue32_v2"));
+  return function;
 }
 
 // A stream of its own. For each collective it writes "begun n" to host memory and waits for "done n",
-// which a thread writes after the time of the collective has passed: on the device nothing runs
-// meanwhile.
+// which a thread writes after the time of the collective has passed. It waits with a kernel that
+// occupies multiprocessors, or, where a collective takes none, without running anything.
 class DeviceQueue {
  public:
-  DeviceQueue(c10::Device device, bool high_priority)
-      : device_(device),
+  DeviceQueue(c10::Device device, const Group& group, Emulation& emulation)
+      : group_(group.name),
+        device_(device),
+        clock_(emulation.clock),
+        claim_(emulation.ClaimOn(device)),
+        // The blocks of a claim need whole multiprocessors. With the priority of compute they would
+        // wait until its kernel has no more blocks to place, and the collective would begin late.
         stream_(c10::impl::VirtualGuardImpl(device.type())
-                    .getStreamFromGlobalPool(device, high_priority)) {
-    constexpr unsigned kPortableAndMapped = 3;
-    void* memory = nullptr;
-    RequireSuccess(
-        Driver::Get().host_alloc(&memory, 2 * kLine * sizeof(uint32_t), kPortableAndMapped),
-        "cuMemHostAlloc");
-    // Kept to the end of the process: the device may still look at it.
-    numbers_ = static_cast<uint32_t*>(memory);
-    numbers_[0] = numbers_[kLine] = 0;
-  }
+                    .getStreamFromGlobalPool(
+                        device, group.priority == GroupPriority::kHigh || claim_ != nullptr)),
+        numbers_(AllocateSharedNumbers(3 * kLine)) {}
 
-  // Runs `copy` on the stream and lets it take `duration`.
-  std::shared_ptr<c10::Event> Run(const std::function<void()>& copy, Microseconds duration) {
+  // Whatever still waits on the device goes on at once: nobody is interested in its time any more,
+  // and if the device has failed nothing would ever begin.
+  ~DeviceQueue() { closing_ = true; }
+
+  // Runs `copy` on the stream and lets it take its time, in which it occupies a part of the device's
+  // multiprocessors.
+  std::shared_ptr<c10::Event> Run(const std::function<void()>& copy, const CollectiveTime& time,
+                                  double share_taken) {
+    RequireNoneGaveUp();
     c10::impl::VirtualGuardImpl guard(device_.type());
     c10::Event ready(device_.type());
     ready.record(guard.getStream(device_));
     ready.block(stream_);
     c10::StreamGuard on_queue(stream_);
     copy();
-    if (duration.count() > 0) {
-      uint32_t number = ++issued_;
-      worker_.Add([this, number, duration] {
-        auto* begun = reinterpret_cast<std::atomic<uint32_t>*>(numbers_);
-        while (begun->load(std::memory_order_acquire) < number) std::this_thread::yield();
-        WaitUntil(Clock::now() + std::chrono::duration_cast<Clock::duration>(duration));
-        auto* done = reinterpret_cast<std::atomic<uint32_t>*>(numbers_ + kLine);
-        done->store(number, std::memory_order_release);
-      });
-      void* stream = stream_.native_handle();
-      RequireSuccess(Driver::Get().write_value(stream, Address(numbers_), number, 0),
-                     "cuStreamWriteValue32");
-      RequireSuccess(Driver::Get().wait_value(stream, Address(numbers_ + kLine), number, 0),
-                     "cuStreamWaitValue32");
+    if (time.total_us() > 0) {
+      const uint32_t number = ++issued_;
+      worker_.Add([this, number, time] { LetPass(number, time); });
+      WaitOnStream(number, time, share_taken);
     }
     auto finished = std::make_shared<c10::Event>(device_.type());
     finished->record(stream_);
@@ -164,16 +160,59 @@ class DeviceQueue {
   }
 
  private:
-  static constexpr size_t kLine = 32;  // the two numbers in cache lines of their own
+  static constexpr size_t kLine = 32;  // the numbers in cache lines of their own
+  uint32_t* begun() const { return numbers_; }
+  uint32_t* done() const { return numbers_ + kLine; }
+  uint32_t* gave_up() const { return numbers_ + 2 * kLine; }
   static unsigned long long Address(const uint32_t* number) {
     return reinterpret_cast<unsigned long long>(number);
   }
 
+  // Makes no CUDA calls: these may wait for what waits for this function.
+  void LetPass(uint32_t number, const CollectiveTime& time) {
+    std::atomic_ref<uint32_t> has_begun(*begun());
+    while (has_begun.load(std::memory_order_acquire) < number && !closing_) {
+      std::this_thread::yield();
+    }
+    if (!closing_) LinkClock::Passage(clock_, group_, time).Wait();
+    std::atomic_ref<uint32_t>(*done()).store(number, std::memory_order_release);
+  }
+
+  void WaitOnStream(uint32_t number, const CollectiveTime& time, double share_taken) {
+    void* stream = stream_.native_handle();
+    if (claim_ != nullptr && share_taken > 0) {
+      const double wanted = std::round(share_taken * claim_->multiprocessors());
+      // Should the thread above be gone, the device must not wait for ever. Others make a collective
+      // slower, but hardly 64 times as slow.
+      constexpr double kGraceUs = 10e6, kSlowest = 64;
+      claim_->Launch(stream, std::max(1, static_cast<int>(wanted)), {begun(), done(), gave_up()},
+                     number, static_cast<uint64_t>(1e3 * (kGraceUs + kSlowest * time.total_us())));
+      return;
+    }
+    RequireDriverSuccess(WriteValue()(stream, Address(begun()), number, 0), "cuStreamWriteValue32");
+    RequireDriverSuccess(WaitValue()(stream, Address(done()), number, 0), "cuStreamWaitValue32");
+  }
+
+  void RequireNoneGaveUp() const {
+    const uint32_t number = std::atomic_ref<uint32_t>(*gave_up()).load(std::memory_order_acquire);
+    if (number == 0) return;
+    Fail(
+        ErrorCode::kCollectiveFailed,
+        "emulated collective {} of group {} was not ended in time by the thread that times it, and "
+        "the device went on without it; is the machine overloaded? --comm.contention false uses no "
+        "kernels that wait",
+        number, group_);
+  }
+
+  std::string group_;
   c10::Device device_;
+  LinkClock& clock_;
+  const MultiprocessorClaim* claim_;
   c10::Stream stream_;
-  uint32_t* numbers_ = nullptr;
+  uint32_t* numbers_;
   uint32_t issued_ = 0;
-  Worker worker_;
+  std::atomic<bool> closing_ = false;
+  Worker worker_;  // last: its thread uses the rest
 };
 
 class DeviceWork : public c10d::Work {
@@ -311,23 +350,22 @@ class EmulatedBackend : public c10d::Backend {
   }
 
   WorkPtr Start(Collective kind, int64_t bytes, Tensors tensors, std::function<void()> copy) {
-    Microseconds duration(emulation_->scale * emulation_->links.Microseconds(kind, bytes, span_));
+    const CollectiveTime time = emulation_->Time(kind, bytes, span_);
     if (!tensors.empty() && tensors[0].is_cuda()) {
-      if (!device_queue_) {
-        device_queue_.emplace(tensors[0].device(), group_.priority == GroupPriority::kHigh);
-      }
+      if (!device_queue_) device_queue_.emplace(tensors[0].device(), group_, *emulation_);
       at::NoGradGuard no_gradients;
-      auto finished = device_queue_->Run(copy, duration);
+      const double share_taken = emulation_->links.cluster().ComputeShareTaken(kind);
+      auto finished = device_queue_->Run(copy, time, share_taken);
       return c10::make_intrusive<DeviceWork>(std::move(finished), tensors[0].device(),
                                              std::move(tensors));
     }
     if (!host_queue_) host_queue_.emplace();
     auto work = c10::make_intrusive<HostWork>();
-    host_queue_->Add([work, copy = std::move(copy), duration] {
-      auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(duration);
+    host_queue_->Add([this, work, copy = std::move(copy), time] {
+      LinkClock::Passage passage(emulation_->clock, group_.name, time);
       at::NoGradGuard no_gradients;
       copy();
-      WaitUntil(end);
+      passage.Wait();
       work->Finish();
     });
     return work;
@@ -342,9 +380,12 @@ class EmulatedBackend : public c10d::Backend {
 
 }  // namespace
 
-std::shared_ptr<void> MakeEmulation(const std::string& cluster, double scale) {
-  return std::make_shared<Emulation>(
-      Emulation{LinkModel(ReadCluster(ClusterPath(cluster))), scale});
+std::shared_ptr<void> MakeEmulation(const std::string& cluster, double scale, bool contention) {
+  return std::make_shared<Emulation>(ReadCluster(ClusterPath(cluster)), scale, contention);
+}
+
+LinkClock& ClockOf(const std::shared_ptr<void>& emulation) {
+  return std::static_pointer_cast<Emulation>(emulation)->clock;
 }
 
 BackendPtr MakeEmulatedBackend(const std::shared_ptr<void>& emulation, const Group& group) {

@@ -404,7 +404,7 @@ c10::intrusive_ptr<c10d::Backend> World::MakeBackend(const Group& group, bool on
   if (backend_ == CommBackend::kEmulated) {
     if (!emulation_) {
       const double scale = config_.debug.free_collectives ? 0 : config_.comm.emulated_time_scale;
-      emulation_ = MakeEmulation(config_.comm.cluster, scale);
+      emulation_ = MakeEmulation(config_.comm.cluster, scale, config_.comm.contention);
     }
     return MakeEmulatedBackend(emulation_, group);
   }

@@ -4,7 +4,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <limits>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
 #include "gt/dist/collectives.h"
@@ -80,6 +82,39 @@ TEST(WorldTest, RanksReduceNumbersOfTheirOwn) {
   // Of ranks that are not there nothing is known.
   World::Run(Pretended(CommBackend::kFake, 8),
              [](World& world) { EXPECT_EQ(world.Max({1.5}), std::vector<double>{1.5}); });
+}
+
+// The option reaches the links: two groups share them, or do not.
+TEST(WorldTest, ContentionIsAnOption) {
+  setenv("GT_HOME", GT_SOURCE_DIR, 1);
+  for (const bool contention : {false, true}) {
+    Config config = Pretended(CommBackend::kEmulated, 16);
+    config.comm.cluster = "slow";
+    config.comm.contention = contention;
+    constexpr int64_t kFloats = 4'000'000;  // 150 ms at 0.1 GB/s
+    World::Run(config, [&](World& world) {
+      const Group& first = world.MakeGroup(Everybody("first", world));
+      const Group& second = world.MakeGroup(Everybody("second", world));
+      std::vector<at::Tensor> parts = {at::ones({kFloats / 16}), at::ones({kFloats / 16})};
+      std::vector<at::Tensor> wholes = {at::empty({kFloats}), at::empty({kFloats})};
+      auto start = [&](const Group& group, size_t i) {
+        return c10d::resolve_process_group(group.name)->_allgather_base(wholes[i], parts[i]);
+      };
+      double fastest = std::numeric_limits<double>::infinity();
+      for (int i = 0; i < 3; ++i) {  // a busy machine can only make them slower
+        fastest = std::min(fastest, Milliseconds([&] {
+                             auto a = start(first, 0), b = start(second, 1);
+                             a->wait();
+                             b->wait();
+                           }));
+      }
+      if (contention) {
+        EXPECT_GE(fastest, 300);
+      } else {
+        EXPECT_LT(fastest, 290) << "as long as if they shared the links";
+      }
+    });
+  }
 }
 
 // Sizes and values of what imitated peers send.
