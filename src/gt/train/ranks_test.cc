@@ -7,12 +7,9 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <random>
 
 #include "gt/base/error.h"
-#include "gt/train/trainer.h"
+#include "gt/train/job_test_util.h"
 
 namespace gt {
 namespace {
@@ -68,35 +65,14 @@ const Layout kFurtherLayouts[] = {
 constexpr int64_t kLength = 32;
 constexpr int64_t kRows = 8;  // of all ranks
 
-// Rows of tokens that mostly follow one another, as an .npy file: every rank's rows are known, so one
-// rank can be given the batches of many.
-void WriteRows(const fs::path& path, int64_t rows) {
-  std::string header = fmt::format(
-      "{{'descr': '<i4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, kLength + 1);
-  header.resize((header.size() + 10 + 1 + 63) / 64 * 64 - 10 - 1, ' ');
-  header += '\n';
-  std::ofstream file(path, std::ios::binary);
-  file << "\x93NUMPY" << '\1' << '\0';
-  auto size = static_cast<uint16_t>(header.size());
-  file.write(reinterpret_cast<const char*>(&size), sizeof size);
-  file << header;
-  std::mt19937 random(7);
-  for (int64_t row = 0; row < rows; ++row) {
-    int32_t token = static_cast<int32_t>(random() % 256);
-    for (int64_t i = 0; i <= kLength; ++i) {
-      file.write(reinterpret_cast<const char*>(&token), sizeof token);
-      token = random() % 5 == 0 ? static_cast<int32_t>(random() % 256) : (token * 7 + 3) % 256;
-    }
-  }
-}
-
 class RanksTest : public ::testing::TestWithParam<Layout> {
  protected:
   void SetUp() override {
     folder_ = fs::temp_directory_path() / fmt::format("gt_ranks_test_{}", getpid());
     fs::create_directories(folder_);
     setenv("GT_HOME", GT_SOURCE_DIR, 1);
-    WriteRows(folder_ / "rows.npy", 256);
+    // As an .npy file: every rank's rows are known, so one rank can be given the batches of many.
+    WriteLearnableRows(folder_ / "rows.npy", 256, kLength);
   }
   void TearDown() override { fs::remove_all(folder_); }
 
@@ -130,48 +106,9 @@ class RanksTest : public ::testing::TestWithParam<Layout> {
     return config;
   }
 
-  struct Outcome {
-    std::vector<double> losses, norms;
-    std::vector<std::string> hashes;  // of every step, where the job writes them
-    uint64_t hash = 0;
-    friend bool operator==(const Outcome&, const Outcome&) = default;
-  };
-  static Outcome Of(const std::string& metrics, uint64_t hash) {
-    Outcome outcome;
-    outcome.hash = hash;
-    std::ifstream file(metrics);
-    for (std::string line; std::getline(file, line);) {
-      nlohmann::json step = nlohmann::json::parse(line);
-      outcome.losses.push_back(step["loss"]);
-      outcome.norms.push_back(step["grad_norm"]);
-      for (const char* hash_of : {"gradient_hash", "parameter_hash", "buffer_hash"}) {
-        if (step.contains(hash_of)) outcome.hashes.push_back(step[hash_of]);
-      }
-    }
-    return outcome;
-  }
-  static Outcome Run(const Config& config) {
-    TrainSummary summary = Train(config);
-    return Of(summary.metrics_path, summary.state_hash);
-  }
-
-  // The real program, one process for each rank.
-  Outcome RunProcesses(const Config& config) const {
-    Config job = config;
-    job.ranks = 0;
-    fs::path file = folder_ / "job.toml", log = folder_ / "job.log";
-    std::ofstream(file) << ToToml(job);
-    std::string command = fmt::format("{} launch -n {} -- train --config {} > {} 2>&1", GT_BINARY,
-                                      config.ranks, file.string(), log.string());
-    EXPECT_EQ(std::system(command.c_str()), 0);
-    std::ifstream text(log);
-    std::string all{std::istreambuf_iterator<char>(text), std::istreambuf_iterator<char>()};
-    size_t place = all.find("state hash ");
-    EXPECT_NE(place, std::string::npos) << all;
-    uint64_t hash =
-        place == std::string::npos ? 0 : std::stoull(all.substr(place + 11), nullptr, 16);
-    return Of(job.dump_folder + "/metrics.jsonl", hash);
-  }
+  using Outcome = JobOutcome;
+  static Outcome Run(const Config& config) { return RunJob(config); }
+  Outcome RunProcesses(const Config& config) const { return RunJobInProcesses(config, folder_); }
 
   void ExpectWhatOneRankLearns(const Layout& layout, int64_t steps);
 
