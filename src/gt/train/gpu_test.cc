@@ -293,6 +293,8 @@ TEST_F(Jobs, SharingAGpuNeedsOne) {
 class GpuJobs : public Jobs {
  protected:
   void SetUp() override {
+    // libtorch looks once in a process, at the first product, whether they can be deterministic.
+    PrepareEnvironment(/*deterministic=*/true);
     if (!ChooseDevice(DeviceChoice::kAuto).is_cuda()) GTEST_SKIP() << "there is no GPU";
     device_ = DeviceChoice::kCuda;
     Jobs::SetUp();
