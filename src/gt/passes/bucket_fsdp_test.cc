@@ -679,6 +679,40 @@ TEST(BucketFsdp, ReductionsOfWholeGradients) {
   EXPECT_EQ(result.graph->outputs()[1]->value()->name(), "a_b_own");
 }
 
+// Shards along the second dimension that have one row, or none, are contiguous without a copy, with
+// strides of their own. Their ranks must pack what ranks with longer shards pack.
+TEST(BucketFsdp, ShortShardsArePackedLikeLongOnes) {
+  for (int rows : {0, 1, 2}) {
+    SCOPED_TRACE(rows);
+    Model model;
+    for (const char* name : {"a", "b"}) {
+      const std::string type = fmt::format("f32[{}, 3]", rows), meta = Backward("layers.0");
+      model.Parameter(name, fmt::format("layers.0.{}", name), type);
+      model.Use(name, name, type, meta);
+      model.Line(
+          fmt::format("%{0}_t = aten::t(%{0}_u) : f32[3, {1}]{{1, 3}} {{{2}}}", name, rows, meta));
+      if (rows > 1) {
+        model.Line(
+            fmt::format("%{0}_k = aten::clone(%{0}_t, memory_format = contiguous) : "
+                        "f32[3, {1}] {{{2}}}",
+                        name, rows, meta));
+      }
+      model.Line(
+          fmt::format("%{0}_a = _c10d_functional::all_reduce(%{0}_{1}, reduce_op = \"sum\", "
+                      "group_name = \"dp\") : f32[3, {2}] {{{3}}}",
+                      name, rows > 1 ? "k" : "t", rows, meta));
+      model.Line(
+          fmt::format("%{0}_b = _c10d_functional::wait_tensor(%{0}_a) : f32[3, {1}]", name, rows));
+      model.Line(
+          fmt::format("%{0}_g = aten::view(%{0}_b, size = [{1}, 3]) : f32[{1}, 3]", name, rows));
+      model.Gradient(fmt::format("layers.0.{}", name), fmt::format("{}_g", name));
+    }
+    Result result = Bucket(model.Text());
+    EXPECT_EQ(result.Count("left_alone"), 0);
+    EXPECT_EQ(result.Count("reduction_buckets"), 1);
+  }
+}
+
 // Somebody needs a reduced gradient before the others of its block are made: it stays alone, and
 // its wait stays in front of that user. One that is needed later is waited for there.
 TEST(BucketFsdp, UsersOfReducedGradientsAreServed) {

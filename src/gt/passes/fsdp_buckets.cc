@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "gt/base/error.h"
+#include "gt/ops/rules.h"
 #include "gt/passes/aliasing.h"
 #include "gt/passes/group_pass.h"
 #include "gt/passes/layers.h"
@@ -266,7 +267,9 @@ class Finder {
     const TensorType& result = node.result()->type();
     if (!IsConstant(input) || !IsConstant(result)) return false;
     if (node.op().collective == Collective::kReduceScatter && !has_source) return false;
-    return input.strides == ContiguousStrides(input.sizes, graph_.shapes());
+    // Strides of dimensions with one row, or of no rows, may be any: ranks with longer shards pack,
+    // and so must this one.
+    return rules::IsContiguous(graph_.shapes(), input);
   }
 
   // From the collective's input up to the parameter or gradient.
