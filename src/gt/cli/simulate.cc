@@ -18,6 +18,7 @@
 #include "gt/train/memory_advice.h"
 #include "gt/train/setup.h"
 #include "gt/train/step.h"
+#include "gt/train/step_compiler.h"
 #include "gt/train/step_costs.h"
 
 namespace gt::cli {
@@ -35,9 +36,25 @@ c10::Device DeviceOf(const Config& config) {
 
 std::unique_ptr<Graph> CaptureConfigured(const Config& config, World& world, const Mesh& mesh) {
   ModelPtr model = BuildConfiguredModel(config, world, mesh);
-  return std::move(
-      CaptureStep(*model, config, DeviceOf(config), /*symbolic_batch=*/false, nullptr, mesh, &world)
-          .graph);
+  CaptureReport report;
+  Captured captured = CaptureStep(*model, config, DeviceOf(config), /*symbolic_batch=*/false,
+                                  &report, mesh, &world);
+  for (const std::string& line : report.choice) fmt::print("{}\n", line);
+  if (const std::string line = WhatMemoryCosts(report.passes); !line.empty()) {
+    fmt::print("{}\n", line);
+  }
+  return std::move(captured.graph);
+}
+
+// What sharing links and multiprocessors costs, if it costs anything.
+std::string WithoutContention(Config config, World& world, const Graph& graph, double step) {
+  if (!config.comm.contention) return "";
+  config.comm.contention = false;
+  StepCosts costs(config, &world, DeviceOf(config));
+  const OverlapSummary free = SummarizeOverlap(Simulate(graph, *costs.For(graph)));
+  if (free.step >= step) return "";
+  return fmt::format("  without contention  {:>11.3f} ms  {:.1f} % of communication hidden\n",
+                     free.step / 1e3, 100 * free.hidden_share());
 }
 
 std::unique_ptr<Graph> ReadStored(const std::string& path, World& world, const Mesh& mesh) {
@@ -67,8 +84,9 @@ void RunSimulation(const Config& config, World& world, const Wanted& wanted) {
   StepCosts costs(config, &world, DeviceOf(config));
   Timeline timeline = Simulate(*graph, *costs.For(*graph));
   MemoryCurve memory = MeasureMemory(*graph, StepMemory(config, mesh));
-  fmt::print("{}\n{}\n{}", TitleOf(config, world, mesh, wanted), costs.Describe(),
-             OverlapTable(*graph, timeline, memory.peak));
+  fmt::print("{}\n{}\n{}{}", TitleOf(config, world, mesh, wanted), costs.Describe(),
+             OverlapTable(*graph, timeline, memory.peak),
+             WithoutContention(config, world, *graph, timeline.step));
   if (wanted.trace.empty()) return;
   ChromeTrace trace(wanted.trace);
   WriteTimeline(trace, *graph, timeline, fmt::format("rank {}, predicted", world.rank()));

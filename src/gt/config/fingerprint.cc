@@ -82,6 +82,9 @@ std::vector<NamedFile> FilesOf(const Config& config) {
   }
   files.push_back({"cluster file", ClusterFile(config)});
   if (std::optional<std::string> costs = CostsPath(config)) files.push_back({"costs", *costs});
+  if (config.debug.moe_load.ends_with(".json")) {
+    files.push_back({"loads", config.debug.moe_load});
+  }
   return files;
 }
 
@@ -110,10 +113,6 @@ uint64_t ConfigFingerprint(const Config& config, std::string_view library_versio
     const std::optional<std::string> content = ContentOf(file);
     text += content ? fmt::format("{} = {}\n", file.name, Quoted(*content))
                     : fmt::format("no {}\n", file.name);
-  }
-  if (config.debug.moe_load.ends_with(".json")) {
-    const auto content = ContentOf(config.debug.moe_load);
-    text += content ? fmt::format("moe_load = {}\n", Quoted(*content)) : "no moe_load\n";
   }
   return Xxh64Of(std::string_view(text));
 }

@@ -1,9 +1,12 @@
 #include "gt/train/step_compiler.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
+#include "gt/base/byte_text.h"
 #include "gt/base/machine_memory.h"
 #include "gt/dist/world_groups.h"
 #include "gt/exec/device.h"
@@ -58,6 +61,24 @@ int64_t MemoryCapacity(const Config& config, const World* world, c10::Device dev
     bytes = static_cast<double>(AvailableMemory() / world->ranks_in_process());
   }
   return static_cast<int64_t>(kUsableShare * bytes);
+}
+
+std::string WhatMemoryCosts(const PipelineReport& passes) {
+  for (const PassRun& run : passes.runs) {
+    int64_t missing = 0, unlimited = 0, now = 0;
+    for (const auto& [name, value] : run.counters) {
+      if (name == "bytes_missing") missing = value;
+      if (name == "microseconds_unlimited") unlimited = value;
+      if (name == "microseconds_after") now = value;
+    }
+    if (missing <= 0) continue;
+    return fmt::format(
+        "memory holds the step back: with {} more it is predicted to take {:.1f} ms instead of {:.1f} "
+        "(--compile.memory_policy, --training.memory_limit_gb and --compile.ep_overlap.memory_headroom "
+        "change what there is)",
+        ByteText(missing), static_cast<double>(unlimited) / 1e3, static_cast<double>(now) / 1e3);
+  }
+  return "";
 }
 
 StepCompiler::StepCompiler(const Config& config, const Mesh& mesh, World* world, c10::Device device,

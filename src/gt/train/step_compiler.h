@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "gt/config/config.h"
 #include "gt/dist/mesh.h"
@@ -62,5 +63,9 @@ class StepCompiler {
 // the device has. For a step that is only looked at, the device is one of the cluster's GPUs. 0: not
 // known.
 int64_t MemoryCapacity(const Config& config, const World* world, c10::Device device);
+
+// Of a schedule: what it could not do for lack of memory, and how much more would bring how much, as a
+// line for people; empty if memory did not hold it back.
+std::string WhatMemoryCosts(const PipelineReport& passes);
 
 }  // namespace gt

@@ -278,23 +278,7 @@ class Run {
         "of it hidden",
         summary.step / 1e3, summary.compute / 1e3, summary.communication / 1e3,
         100 * summary.hidden_share());
-    SayWhatMemoryCosts(report.passes);
-  }
-
-  // Of the schedule: what it could not do for lack of memory.
-  void SayWhatMemoryCosts(const PipelineReport& passes) const {
-    for (const PassRun& run : passes.runs) {
-      int64_t missing = 0, unlimited = 0, now = 0;
-      for (const auto& [name, value] : run.counters) {
-        if (name == "bytes_missing") missing = value;
-        if (name == "microseconds_unlimited") unlimited = value;
-        if (name == "microseconds_after") now = value;
-      }
-      if (missing <= 0) continue;
-      Say("memory holds the step back: with {} more it is predicted to take {:.1f} ms instead of "
-          "{:.1f} (--compile.memory_policy and --training.memory_limit_gb change what there is)",
-          ByteText(missing), static_cast<double>(unlimited) / 1e3, static_cast<double>(now) / 1e3);
-    }
+    if (const std::string line = WhatMemoryCosts(report.passes); !line.empty()) Say("{}", line);
   }
 
   std::string OnHost(const MemoryCurve& curve) const {
