@@ -13,8 +13,8 @@ using testing::Cut;
 using testing::RunChunk;
 using testing::StepText;
 
-// "outermost", "after 4 (f)", "constant", "numbered", "unknown (f)", "absent", with the node that
-// made it so.
+// "outermost", "after 4 (f)", "samples (f)", "constant", "numbered", "unknown (f)", "absent", with
+// the node that made it so.
 std::string LayoutOf(const StepText& step, std::string_view value) {
   auto graph = Parse(step.Text());
   Verify(*graph);
@@ -29,6 +29,8 @@ std::string LayoutOf(const StepText& step, std::string_view value) {
     case ChunkLayout::Kind::kPlaced:
       if (layout.outer.Is(1)) return "outermost";
       return "after " + graph->shapes().Print(layout.outer) + origin;
+    case ChunkLayout::Kind::kSamples:
+      return "samples" + origin;
     case ChunkLayout::Kind::kConstant:
       return "constant";
     case ChunkLayout::Kind::kNumbered:
@@ -243,6 +245,29 @@ TEST(ChunkLayout, SamplesInAnotherOrderAreStillSamples) {
       %f = aten::view(%d, size = [s0 * 8]) : f32[s0 * 8] <a>)";
   EXPECT_EQ(LayoutOf(kNodes, "d"), "outermost");
   EXPECT_EQ(LayoutOf(kNodes, "f"), "outermost");
+}
+
+// Context parallelism takes sequences apart into halves and puts them together again.
+TEST(ChunkLayout, SlicesOfSamplesAreSamples) {
+  constexpr std::string_view kNodes = R"(
+      %a, %b = aten::split_with_sizes(%x, split_sizes = [floordiv(s0, 2), s0 - floordiv(s0, 2)]) : (f32[floordiv(s0, 2), 8], f32[s0 - floordiv(s0, 2), 8]) offset [0, floordiv(s0, 2) * 8] <a>
+      %n = aten::neg(%a) : f32[floordiv(s0, 2), 8] <a>
+      %c = aten::cat([%b, %n]) : f32[s0, 8] <a>
+      %d = aten::cat([%n, %a]) : f32[floordiv(s0, 2) * 2, 8] <a>
+      %e = aten::cat([%c, %n]) : f32[s0 + floordiv(s0, 2), 8] <a>
+      %g = aten::slice_backward(%n, input_sizes = [s0, 8], dim = 0, start = 0, end = floordiv(s0, 2), step = 1) : f32[s0, 8] <a>
+      %f = aten::view(%c, size = [s0 * 8]) : f32[s0 * 8] <a>
+      %v = aten::view(%x, size = [s0 * 2, 4]) : f32[s0 * 2, 4] <a>
+      %h = aten::slice.Tensor(%v, end = s0) : f32[s0, 4] <a>)";
+  EXPECT_EQ(LayoutOf(kNodes, "a"), "samples (a)");
+  EXPECT_EQ(LayoutOf(kNodes, "n"), "samples (a)");
+  EXPECT_EQ(LayoutOf(kNodes, "c"), "outermost");
+  EXPECT_EQ(LayoutOf(kNodes, "d"), "outermost");
+  EXPECT_EQ(LayoutOf(kNodes, "e"), "samples (e)");
+  EXPECT_EQ(LayoutOf(kNodes, "g"), "outermost");
+  EXPECT_EQ(LayoutOf(kNodes, "f"), "outermost");
+  // Half of the rows of all samples.
+  EXPECT_EQ(LayoutOf(kNodes, "h"), "unknown (h)");
 }
 
 // Chunking asks.
