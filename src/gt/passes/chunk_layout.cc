@@ -71,10 +71,12 @@ bool IsAscendingSort(const Node& node) {
   return *FindArg(node, "descending") == Argument(false);
 }
 
+// Or the gradient of one, which puts it back into its place.
 bool IsSlice(const Operator& op) {
   static const Operator* const kSlice = FindOperator("aten::slice.Tensor");
   static const Operator* const kSliceCopy = FindOperator("aten::slice_copy.Tensor");
-  return &op == kSlice || &op == kSliceCopy;
+  static const Operator* const kSliceBackward = FindOperator("aten::slice_backward");
+  return &op == kSlice || &op == kSliceCopy || &op == kSliceBackward;
 }
 
 // Whether results have the values of the first operand, under other sizes or elsewhere.
@@ -224,12 +226,11 @@ bool ChunkLayouts::HasWholeSamples(const Value& value) const {
   return inner && inner->Is(1);
 }
 
-// Slices, concatenations and gradients of slices along the dimension, of whole samples.
+// Slices and concatenations along the dimension, of whole samples.
 std::optional<ChunkLayout> ChunkLayouts::MovedSamples(const Node& node, const Value& result,
                                                       int32_t dim) const {
   static const Operator* const kCat = FindOperator("aten::cat");
-  static const Operator* const kSliceBackward = FindOperator("aten::slice_backward");
-  const bool moves = &node.op() == kCat || &node.op() == kSliceBackward || IsSlice(node.op()) ||
+  const bool moves = &node.op() == kCat || IsSlice(node.op()) ||
                      node.op().schema.Find("split_size") >= 0 ||
                      node.op().schema.Find("split_sizes") >= 0;
   if (!moves) return std::nullopt;

@@ -152,13 +152,15 @@ TEST(ChunkLayout, PartsAndConcatenations) {
       %a, %b = aten::split_with_sizes(%f, split_sizes = [s0 * 2, s0 * 4]) : (f32[s0 * 2, 8], f32[s0 * 4, 8]) offset [0, s0 * 16] <a>
       %one = aten::slice.Tensor(%f, start = s0 * 3, end = s0 * 4) : f32[s0, 8] offset [s0 * 24] <a>
       %c = aten::cat([%b, %one]) : f32[s0 * 5, 8] <a>
-      %d = aten::cat([%f, %f], dim = 1) : f32[s0 * 6, 16] <a>)";
+      %d = aten::cat([%f, %f], dim = 1) : f32[s0 * 6, 16] <a>
+      %g = aten::slice_backward(%one, input_sizes = [s0 * 6, 8], dim = 0, start = s0 * 3, end = s0 * 4, step = 1) : f32[s0 * 6, 8] <a>)";
   StepText step = {kNodes, R"(result "c" %c, result "d" %d, result "a" %a)", kBatchSecond};
   EXPECT_EQ(LayoutOf(step, "a"), "after 2 (a)");
   EXPECT_EQ(LayoutOf(step, "b"), "after 4 (a)");
   EXPECT_EQ(LayoutOf(step, "one"), "outermost");
   EXPECT_EQ(LayoutOf(step, "c"), "after 5 (c)");
   EXPECT_EQ(LayoutOf(step, "d"), "after 6 (f)");
+  EXPECT_EQ(LayoutOf(step, "g"), "after 6 (g)");
   // The first third of all rows is not a third of each sample.
   step.inputs = kBatchFirst;
   EXPECT_EQ(LayoutOf(step, "a"), "unknown (a)");
