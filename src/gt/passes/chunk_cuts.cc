@@ -68,7 +68,7 @@ void Cuts::CheckLayout(const Value& value, const Cut& cut, Name root) const {
 // What the symbol is multiplied with in a dimension.
 Dim Cuts::Factor(const Value& value, const Dim& size, Name root) {
   const Dim symbol = Dim::Symbol(symbol_);
-  if (std::optional<Dim> factor = layouts_.FactorOf(size)) return *factor;
+  if (std::optional<Dim> factor = layouts_.SpelledFactor(size)) return *factor;
   // Not spelled as a multiple, but perhaps one for the sizes of this step.
   if (!shapes_.HasDataSymbol(size)) {
     int64_t extent = shapes_.Hint(symbol), whole = shapes_.Hint(size);

@@ -71,10 +71,12 @@ bool IsAscendingSort(const Node& node) {
   return *FindArg(node, "descending") == Argument(false);
 }
 
+// Or the gradient of one, which puts it back into its place.
 bool IsSlice(const Operator& op) {
   static const Operator* const kSlice = FindOperator("aten::slice.Tensor");
   static const Operator* const kSliceCopy = FindOperator("aten::slice_copy.Tensor");
-  return &op == kSlice || &op == kSliceCopy;
+  static const Operator* const kSliceBackward = FindOperator("aten::slice_backward");
+  return &op == kSlice || &op == kSliceCopy || &op == kSliceBackward;
 }
 
 // Whether results have the values of the first operand, under other sizes or elsewhere.
@@ -87,7 +89,8 @@ bool KeepsValues(const Operator& op) {
 
 }  // namespace
 
-ChunkLayouts::ChunkLayouts(const Graph& graph, SymbolId symbol) : symbol_(symbol) {
+ChunkLayouts::ChunkLayouts(const Graph& graph, SymbolId symbol)
+    : shapes_(graph.shapes()), symbol_(symbol) {
   for (const auto& input : graph.inputs()) {
     ChunkLayout layout = OfInput(input->value.type());
     if (layout.kind != Kind::kAbsent) inputs_.emplace(&input->value, std::move(layout));
@@ -131,7 +134,7 @@ void ChunkLayouts::Replace(const Node& node, const Node& successor) {
   nodes_[static_cast<size_t>(number)] = &successor;
 }
 
-std::optional<Dim> ChunkLayouts::FactorOf(const Dim& size) const {
+std::optional<Dim> ChunkLayouts::SpelledFactor(const Dim& size) const {
   if (std::optional<Dim::Multiple> multiple = size.as_multiple()) {
     if (multiple->symbol == symbol_) return Dim(multiple->factor);
   }
@@ -139,6 +142,13 @@ std::optional<Dim> ChunkLayouts::FactorOf(const Dim& size) const {
       size.Substitute([this](SymbolId id) { return id == symbol_ ? Dim(1) : Dim::Symbol(id); });
   if (factor * Dim::Symbol(symbol_) == size) return factor;
   return std::nullopt;
+}
+
+std::optional<Dim> ChunkLayouts::FactorOf(const Dim& size) const {
+  std::optional<Dim> factor = SpelledFactor(size);
+  if (factor || shapes_.HasDataSymbol(size)) return factor;
+  const int64_t whole = shapes_.Hint(size), extent = shapes_.Hint(Dim::Symbol(symbol_));
+  return whole % extent == 0 ? std::optional<Dim>(whole / extent) : std::nullopt;
 }
 
 // Finds the dimension. Placed outermost if there is one.
@@ -194,9 +204,41 @@ ChunkLayout ChunkLayouts::Otherwise(const Node& node, const Value& result, int32
     const ChunkLayout& layout = Of(operand);
     if (layout.dim < 0) continue;
     if (layout.kind == Kind::kUnknown) return Unknown(dim, layout.origin);
+    if (layout.kind == Kind::kSamples) continue;
     if (SizeOf(operand, layout.dim) != SizeOf(result, dim)) return Unknown(dim, node);
   }
   return Placed(dim, 1, kNobody);
+}
+
+// As many samples as there are: what chunks are made of, in whatever order. Sizes are compared for
+// this step; who relies on it leaves the guard.
+ChunkLayout ChunkLayouts::Samples(const Value& result, int32_t dim, const Node& node) const {
+  const Dim& size = SizeOf(result, dim);
+  const bool all =
+      !shapes_.HasDataSymbol(size) && shapes_.Hint(size) == shapes_.Hint(Dim::Symbol(symbol_));
+  if (all) return Placed(dim, 1, kNobody);
+  return {Kind::kSamples, dim, 1, node.number()};
+}
+
+bool ChunkLayouts::HasWholeSamples(const Value& value) const {
+  if (Of(value).kind == Kind::kSamples) return true;
+  std::optional<Dim> inner = InnerOf(value);
+  return inner && inner->Is(1);
+}
+
+// Slices and concatenations along the dimension, of whole samples.
+std::optional<ChunkLayout> ChunkLayouts::MovedSamples(const Node& node, const Value& result,
+                                                      int32_t dim) const {
+  static const Operator* const kCat = FindOperator("aten::cat");
+  const bool moves = &node.op() == kCat || IsSlice(node.op()) ||
+                     node.op().schema.Find("split_size") >= 0 ||
+                     node.op().schema.Find("split_sizes") >= 0;
+  if (!moves) return std::nullopt;
+  for (int32_t i = 0; i < node.operand_count(); ++i) {
+    const Value& operand = *node.operand(i);
+    if (Of(operand).dim != dim || !HasWholeSamples(operand)) return std::nullopt;
+  }
+  return Samples(result, dim, node);
 }
 
 // What operands from `begin` to `end` say about a dimension of that size.
@@ -219,6 +261,9 @@ ChunkLayout ChunkLayouts::Merge(const Node& node, ChunkLayout a, const ChunkLayo
     if (conflicts_.empty() || conflicts_.back() != &node) conflicts_.push_back(&node);
     return Unknown(a.dim, node);
   }
+  if (a.kind == Kind::kSamples || b.kind == Kind::kSamples) {
+    return a.kind == Kind::kSamples ? a : b;
+  }
   if (a.kind == Kind::kPlaced || b.kind == Kind::kConstant) return a;
   return b;
 }
@@ -234,6 +279,7 @@ ChunkLayout ChunkLayouts::Kept(const Node& node, const Value& result, int32_t di
   if (&node.op() == kExpand || &node.op() == kExpandCopy) return {Kind::kConstant, dim};
   if (auto part = PartOf(node, result, dim)) return *part;
   if (auto whole = Concatenated(node, dim)) return *whole;
+  if (auto samples = MovedSamples(node, result, dim)) return *samples;
   return Otherwise(node, result, dim);
 }
 
@@ -294,9 +340,16 @@ ChunkLayout ChunkLayouts::Regrouped(const Node& node, const Value& result, int32
   const Value& from = *node.operand(0);
   const ChunkLayout& layout = Of(from);
   if (layout.dim < 0) return Otherwise(node, result, dim);
+  const Dim before = ProductBefore(from, layout.dim), new_before = ProductBefore(result, dim);
+  if (layout.kind == Kind::kSamples) {
+    // Runs of samples, one after another in a new dimension before them.
+    const bool whole = !shapes_.HasDataSymbol(before) && !shapes_.HasDataSymbol(new_before) &&
+                       shapes_.Hint(before * SizeOf(from, layout.dim)) ==
+                           shapes_.Hint(new_before * SizeOf(result, dim));
+    return whole && Quotient(new_before, before) ? Samples(result, dim, node) : Unknown(dim, node);
+  }
   if (layout.kind != Kind::kPlaced) return {layout.kind, dim, 1, layout.origin};
-  std::optional<Dim> outer =
-      Quotient(ProductBefore(from, layout.dim) * layout.outer, ProductBefore(result, dim));
+  std::optional<Dim> outer = Quotient(before * layout.outer, new_before);
   std::optional<Dim> factor = FactorOf(SizeOf(result, dim));
   if (!outer || !factor || !Quotient(*factor, *outer)) return Unknown(dim, node);
   const bool same = *outer == layout.outer && layout.origin != kNobody;
@@ -379,7 +432,7 @@ ChunkLayout ChunkLayouts::Written(const Node& node, const Value& result, int32_t
   return layout;
 }
 
-ChunkLayout ChunkLayouts::AcrossRanks(const Node& node, const Value& result, int32_t dim) {
+ChunkLayout ChunkLayouts::AcrossRanks(const Node& node, const Value& result, int32_t dim) const {
   // Of coalesced collectives each operand has its result.
   const Value& operand = *node.operand(node.operand_count() == 1 ? 0 : result.index());
   const ChunkLayout& layout = Of(operand);

@@ -21,6 +21,8 @@ struct ChunkLayout {
     kAbsent,    // no dimension mentions the symbol
     kPlaced,    // in row-major order the dimension is [outer, symbol, the rest]
     kConstant,  // elements along the dimension are equal, so that any range is as good as another
+    kSamples,   // elements are whole ones of the symbol's, some of them in some order: slices of a
+                // dimension that has the symbol alone, and concatenations of such slices
     kNumbered,  // elements depend on their position alone: of whatever they are combined with
     kUnknown,   // or several dimensions mention it
   };
@@ -46,7 +48,7 @@ class ChunkLayouts {
 
   // What the symbol is multiplied with in the size; nothing if the size is not spelled as a
   // multiple.
-  std::optional<Dim> FactorOf(const Dim& size) const;
+  std::optional<Dim> SpelledFactor(const Dim& size) const;
 
   // Nodes that combine elements of different samples, by operands in which the symbol stands in
   // different places.
@@ -56,6 +58,9 @@ class ChunkLayouts {
   void Replace(const Node& node, const Node& successor);
 
  private:
+  // As SpelledFactor, or by the sizes of this step: types have tied them to each other already.
+  std::optional<Dim> FactorOf(const Dim& size) const;
+
   ChunkLayout OfType(const TensorType& type) const;
   ChunkLayout OfInput(const TensorType& type) const;
   ChunkLayout OfResult(const Node& node, const Value& result, int32_t dim);
@@ -65,17 +70,21 @@ class ChunkLayouts {
   ChunkLayout Reordered(const Node& node, const Value& result, int32_t dim);
   ChunkLayout LookedUp(const Node& node, const Value& result, int32_t dim);
   ChunkLayout Written(const Node& node, const Value& result, int32_t dim);
-  ChunkLayout AcrossRanks(const Node& node, const Value& result, int32_t dim);
+  ChunkLayout AcrossRanks(const Node& node, const Value& result, int32_t dim) const;
+  ChunkLayout Samples(const Value& result, int32_t dim, const Node& node) const;
   ChunkLayout Otherwise(const Node& node, const Value& result, int32_t dim) const;
 
   ChunkLayout Joined(const Node& node, const Dim& size, int32_t begin, int32_t end);
   ChunkLayout Merge(const Node& node, ChunkLayout a, const ChunkLayout& b);
   std::optional<ChunkLayout> PartOf(const Node& node, const Value& result, int32_t dim) const;
   std::optional<ChunkLayout> Concatenated(const Node& node, int32_t dim) const;
+  std::optional<ChunkLayout> MovedSamples(const Node& node, const Value& result, int32_t dim) const;
+  bool HasWholeSamples(const Value& value) const;
   const ChunkLayout* PointedInto(const Value& indices, const Dim& size) const;
   // Of the elements that one sample has next to each other in the value's dimension.
   std::optional<Dim> InnerOf(const Value& value) const;
 
+  const ShapeEnv& shapes_;
   SymbolId symbol_;
   std::unordered_map<const Value*, ChunkLayout> inputs_;
   std::vector<ChunkLayout> layouts_;  // of all results, node by node

@@ -13,8 +13,8 @@ using testing::Cut;
 using testing::RunChunk;
 using testing::StepText;
 
-// "outermost", "after 4 (f)", "constant", "numbered", "unknown (f)", "absent", with the node that
-// made it so.
+// "outermost", "after 4 (f)", "samples (f)", "constant", "numbered", "unknown (f)", "absent", with
+// the node that made it so.
 std::string LayoutOf(const StepText& step, std::string_view value) {
   auto graph = Parse(step.Text());
   Verify(*graph);
@@ -29,6 +29,8 @@ std::string LayoutOf(const StepText& step, std::string_view value) {
     case ChunkLayout::Kind::kPlaced:
       if (layout.outer.Is(1)) return "outermost";
       return "after " + graph->shapes().Print(layout.outer) + origin;
+    case ChunkLayout::Kind::kSamples:
+      return "samples" + origin;
     case ChunkLayout::Kind::kConstant:
       return "constant";
     case ChunkLayout::Kind::kNumbered:
@@ -150,13 +152,15 @@ TEST(ChunkLayout, PartsAndConcatenations) {
       %a, %b = aten::split_with_sizes(%f, split_sizes = [s0 * 2, s0 * 4]) : (f32[s0 * 2, 8], f32[s0 * 4, 8]) offset [0, s0 * 16] <a>
       %one = aten::slice.Tensor(%f, start = s0 * 3, end = s0 * 4) : f32[s0, 8] offset [s0 * 24] <a>
       %c = aten::cat([%b, %one]) : f32[s0 * 5, 8] <a>
-      %d = aten::cat([%f, %f], dim = 1) : f32[s0 * 6, 16] <a>)";
+      %d = aten::cat([%f, %f], dim = 1) : f32[s0 * 6, 16] <a>
+      %g = aten::slice_backward(%one, input_sizes = [s0 * 6, 8], dim = 0, start = s0 * 3, end = s0 * 4, step = 1) : f32[s0 * 6, 8] <a>)";
   StepText step = {kNodes, R"(result "c" %c, result "d" %d, result "a" %a)", kBatchSecond};
   EXPECT_EQ(LayoutOf(step, "a"), "after 2 (a)");
   EXPECT_EQ(LayoutOf(step, "b"), "after 4 (a)");
   EXPECT_EQ(LayoutOf(step, "one"), "outermost");
   EXPECT_EQ(LayoutOf(step, "c"), "after 5 (c)");
   EXPECT_EQ(LayoutOf(step, "d"), "after 6 (f)");
+  EXPECT_EQ(LayoutOf(step, "g"), "after 6 (g)");
   // The first third of all rows is not a third of each sample.
   step.inputs = kBatchFirst;
   EXPECT_EQ(LayoutOf(step, "a"), "unknown (a)");
@@ -243,6 +247,29 @@ TEST(ChunkLayout, SamplesInAnotherOrderAreStillSamples) {
       %f = aten::view(%d, size = [s0 * 8]) : f32[s0 * 8] <a>)";
   EXPECT_EQ(LayoutOf(kNodes, "d"), "outermost");
   EXPECT_EQ(LayoutOf(kNodes, "f"), "outermost");
+}
+
+// Context parallelism takes sequences apart into halves and puts them together again.
+TEST(ChunkLayout, SlicesOfSamplesAreSamples) {
+  constexpr std::string_view kNodes = R"(
+      %a, %b = aten::split_with_sizes(%x, split_sizes = [floordiv(s0, 2), s0 - floordiv(s0, 2)]) : (f32[floordiv(s0, 2), 8], f32[s0 - floordiv(s0, 2), 8]) offset [0, floordiv(s0, 2) * 8] <a>
+      %n = aten::neg(%a) : f32[floordiv(s0, 2), 8] <a>
+      %c = aten::cat([%b, %n]) : f32[s0, 8] <a>
+      %d = aten::cat([%n, %a]) : f32[floordiv(s0, 2) * 2, 8] <a>
+      %e = aten::cat([%c, %n]) : f32[s0 + floordiv(s0, 2), 8] <a>
+      %g = aten::slice_backward(%n, input_sizes = [s0, 8], dim = 0, start = 0, end = floordiv(s0, 2), step = 1) : f32[s0, 8] <a>
+      %f = aten::view(%c, size = [s0 * 8]) : f32[s0 * 8] <a>
+      %v = aten::view(%x, size = [s0 * 2, 4]) : f32[s0 * 2, 4] <a>
+      %h = aten::slice.Tensor(%v, end = s0) : f32[s0, 4] <a>)";
+  EXPECT_EQ(LayoutOf(kNodes, "a"), "samples (a)");
+  EXPECT_EQ(LayoutOf(kNodes, "n"), "samples (a)");
+  EXPECT_EQ(LayoutOf(kNodes, "c"), "outermost");
+  EXPECT_EQ(LayoutOf(kNodes, "d"), "outermost");
+  EXPECT_EQ(LayoutOf(kNodes, "e"), "samples (e)");
+  EXPECT_EQ(LayoutOf(kNodes, "g"), "outermost");
+  EXPECT_EQ(LayoutOf(kNodes, "f"), "outermost");
+  // Half of the rows of all samples.
+  EXPECT_EQ(LayoutOf(kNodes, "h"), "unknown (h)");
 }
 
 // Chunking asks.
