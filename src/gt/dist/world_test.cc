@@ -39,6 +39,13 @@ double Milliseconds(const std::function<void()>& body) {
       .count();
 }
 
+// The fastest of some tries: a busy machine can only make things slower.
+double FastestMilliseconds(const std::function<void()>& body) {
+  double fastest = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 4; ++i) fastest = std::min(fastest, Milliseconds(body));
+  return fastest;
+}
+
 TEST(WorldTest, TwoGroupsOverTheSameRanksAreTwoQueues) {
   setenv("GT_HOME", GT_SOURCE_DIR, 1);
   Config config = Pretended(CommBackend::kEmulated, 32);
@@ -53,13 +60,13 @@ TEST(WorldTest, TwoGroupsOverTheSameRanksAreTwoQueues) {
       return c10d::resolve_process_group(group.name)->allreduce(tensors);
     };
     for (const Group* group : {&first, &second}) start(*group)->wait();  // starts their threads
-    double one = Milliseconds([&] { start(first)->wait(); });
-    double same = Milliseconds([&] {
+    double one = FastestMilliseconds([&] { start(first)->wait(); });
+    double same = FastestMilliseconds([&] {
       auto a = start(first), b = start(first);
       a->wait();
       b->wait();
     });
-    double apart = Milliseconds([&] {
+    double apart = FastestMilliseconds([&] {
       auto a = start(first), b = start(second);
       a->wait();
       b->wait();
@@ -100,14 +107,11 @@ TEST(WorldTest, ContentionIsAnOption) {
       auto start = [&](const Group& group, size_t i) {
         return c10d::resolve_process_group(group.name)->_allgather_base(wholes[i], parts[i]);
       };
-      double fastest = std::numeric_limits<double>::infinity();
-      for (int i = 0; i < 3; ++i) {  // a busy machine can only make them slower
-        fastest = std::min(fastest, Milliseconds([&] {
-                             auto a = start(first, 0), b = start(second, 1);
-                             a->wait();
-                             b->wait();
-                           }));
-      }
+      const double fastest = FastestMilliseconds([&] {
+        auto a = start(first, 0), b = start(second, 1);
+        a->wait();
+        b->wait();
+      });
       if (contention) {
         EXPECT_GE(fastest, 300);
       } else {
