@@ -41,7 +41,9 @@ void OnRanks(int64_t size, const std::function<void(Rank&)>& body) {
     Rank& rank = ranks[static_cast<size_t>(index)];
     rank.index = index;
     rank.size = size;
-    Group group{.name = "all", .index = index};
+    Group group;
+    group.name = "all";
+    group.index = index;
     for (int64_t i = 0; i < size; ++i) group.ranks.push_back(i);
     auto make = [&](const char* prefix) {
       auto own = c10::make_intrusive<c10d::PrefixStore>(prefix, store);
@@ -183,7 +185,9 @@ class FailingBackend : public IdleBackend {
 };
 
 TEST(StagedBackend, HandsErrorsToWhoeverWaits) {
-  Group group{.name = "all", .ranks = {0, 1}};
+  Group group;
+  group.name = "all";
+  group.ranks = {0, 1};
   BackendPtr backend = MakeStagedBackend(c10::make_intrusive<FailingBackend>(0, 2), group);
   Tensors tensors = {at::ones({4})};
   auto failed = backend->allreduce(tensors, {});
@@ -214,7 +218,9 @@ class SlowBackend : public IdleBackend {
 
 TEST(StagedBackend, ClosesWithoutRunningWhatHasNotBegun) {
   auto gate = std::make_shared<std::mutex>();
-  Group group{.name = "all", .ranks = {0, 1}};
+  Group group;
+  group.name = "all";
+  group.ranks = {0, 1};
   BackendPtr backend = MakeStagedBackend(c10::make_intrusive<SlowBackend>(0, 2, gate), group);
   Tensors tensors = {at::ones({4})};
   std::unique_lock closed(*gate);

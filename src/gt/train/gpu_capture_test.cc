@@ -21,7 +21,7 @@
 namespace gt {
 namespace {
 
-constexpr c10::Device kGpu(c10::kCUDA, 0);
+const c10::Device kGpu(c10::kCUDA, 0);
 
 struct Job {
   std::string name;
@@ -35,7 +35,7 @@ Config JobOf(const std::string& flags) {
   std::vector<std::string> words = Split(flags, ' ');
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
-  line.Parse(static_cast<int>(arguments.size()), arguments.data());
+  EXPECT_TRUE(line.Parse(static_cast<int>(arguments.size()), arguments.data()));
   config.comm.backend = CommBackend::kFake;
   config.device = DeviceChoice::kCuda;
   return config;

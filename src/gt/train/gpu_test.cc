@@ -385,9 +385,10 @@ TEST_F(GpuJobs, CommunicatorsTakeMemory_gpu) {
     at::Tensor input = at::ones({1 << 20}, options), output = at::empty_like(input);
     for (int i = 0; i < 4; ++i) {
       for (GroupPriority priority : {GroupPriority::kNormal, GroupPriority::kHigh}) {
-        Group group{.name = fmt::format("group_{}_{}", i, static_cast<int>(priority)),
-                    .ranks = {0},
-                    .priority = priority};
+        Group group;
+        group.name = fmt::format("group_{}_{}", i, static_cast<int>(priority));
+        group.ranks = {0};
+        group.priority = priority;
         Synchronize(device);
         int64_t before = AvailableMemoryOf(device);
         world.MakeGroup(group);
