@@ -41,12 +41,6 @@ class FinishedByWaiter : public c10d::Work {
   std::function<void()> finish_;  // none once it was done
 };
 
-// Where there is nothing to add (a shard without rows), nothing is sent: all ranks of the group know.
-c10::intrusive_ptr<c10d::Work> Done() {
-  return c10::make_intrusive<FinishedByWaiter>(std::vector<c10::intrusive_ptr<c10d::Work>>{},
-                                               nullptr);
-}
-
 void AddInOrder(const at::Tensor& output, const at::Tensor& parts, int64_t ranks) {
   at::Tensor rows = parts.view({ranks, -1}), sum = output.view(-1);
   sum.copy_(rows[0]);
@@ -65,7 +59,6 @@ bool OrderedGloo::NeedsOrder(const Tensors& tensors, const c10d::ReduceOp& op) c
 }
 
 OrderedGloo::WorkPtr OrderedGloo::SumParts(const at::Tensor& output, const at::Tensor& input) {
-  if (input.numel() == 0) return Done();
   at::Tensor sent = input.view(-1), received = at::empty_like(sent);
   std::vector<int64_t> even;
   WorkPtr exchange = alltoall_base(received, sent, even, even, {});
@@ -78,7 +71,6 @@ OrderedGloo::WorkPtr OrderedGloo::SumParts(const at::Tensor& output, const at::T
 // Every rank sums up its part, and then all get all parts.
 OrderedGloo::WorkPtr OrderedGloo::SumWhole(const at::Tensor& tensor) {
   const int64_t ranks = getSize(), count = tensor.numel();
-  if (count == 0) return Done();
   const int64_t part = (count + ranks - 1) / ranks;
   at::Tensor padded = at::zeros({part * ranks}, tensor.options());
   padded.narrow(0, 0, count).copy_(tensor.view(-1));
