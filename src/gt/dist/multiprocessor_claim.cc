@@ -9,7 +9,7 @@ namespace gt {
 namespace {
 
 // PTX instead of CUDA C++, because gt is built without nvcc. The driver compiles it for its device,
-// which may be any from Volta (sm_70, the first with nanosleep and system-wide acquire) on.
+// which may be any from Volta (sm_70, the first with nanosleep) on.
 constexpr const char* kKernelName = "gt_claim_multiprocessors";
 constexpr const char* kKernel = R"(
 .version 7.0
@@ -36,10 +36,12 @@ constexpr const char* kKernel = R"(
   mov.u64 %start, %globaltimer;
   // Every block writes it: the first one to run says that the claim has begun, and the next claim of
   // the stream, with a larger number, does not run before the last block has ended.
-  st.release.sys.u32 [%begun], %number;
+  st.volatile.global.u32 [%begun], %number;
 
 poll:
-  ld.acquire.sys.u32 %seen, [%done];
+  // Nothing is read that this number would announce, so neither needs a fence. One that is
+  // system-wide, many times a microsecond, would slow down the memory of the whole device.
+  ld.volatile.global.u32 %seen, [%done];
   setp.ge.u32 %arrived, %seen, %number;
   @%arrived bra finish;
 
@@ -49,11 +51,11 @@ poll:
   @%late bra give_up;
 
   // Leaves the bus and the issue slots alone between two looks.
-  nanosleep.u32 200;
+  nanosleep.u32 2000;
   bra poll;
 
 give_up:
-  st.release.sys.u32 [%gave_up], %number;
+  st.volatile.global.u32 [%gave_up], %number;
 finish:
   ret;
 }

@@ -135,7 +135,8 @@ void ExpectEveryCollectiveAlike(Rank& rank, c10::Device device) {
       }
       expect("exchange", {input(count), zeros(n * received[0])},
              [&](c10d::Backend& backend, Tensors& t) {
-               backend.alltoall_base(t[1], t[0], received, sent, {})->wait();
+               std::vector<int64_t> to = received, from = sent;  // gloo takes them for its own
+               backend.alltoall_base(t[1], t[0], to, from, {})->wait();
              });
     }
   }
@@ -271,13 +272,13 @@ TEST_F(StagedBackendOnGpu, FollowsTheStreams_gpu) {
       at::Tensor product = slow;
       for (int i = 0; i < 4; ++i) product = product.matmul(slow);
       x = x * product[0][0] + product[0][1];
-      at::Tensor gathered = at::empty({4, kCount}, options);
+      at::Tensor gathered = at::empty({4 * kCount}, options);
       auto work = rank.staged->_allgather_base(gathered, x, {});
       x.reset();
       // Would be where x was if that were free already.
       at::Tensor garbage = at::full({kCount}, -1.0, options) * product[1][1];
       work->wait();
-      ok = at::logical_and(ok, gathered.eq(indices + static_cast<double>(round)).all());
+      ok = at::logical_and(ok, gathered.view({4, kCount}).eq(indices + static_cast<double>(round)).all());
     }
     EXPECT_TRUE(ok.item<bool>());
   });

@@ -93,6 +93,9 @@ double PeakFlops(c10::Device device) {
 }
 
 void PrepareCpu() {
+  // Streams share the queues of the device, of which there are 8 unless one asks for more. A kernel then
+  // waits for a collective that has nothing to do with it, only because its stream has the same queue.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   const char* variable = "ONEDNN_MAX_CPU_ISA";
   if (getenv(variable) == nullptr && AmxShownButRefused()) {
     setenv(variable, "AVX512_CORE_BF16", 1);

@@ -14,6 +14,11 @@ namespace {
 
 // What kernels keep at the least, however many collectives run beside them.
 constexpr double kLeastShare = 0.25;
+// With fewer multiprocessors than a product was made for, its last wave is emptier. Measured on an H200
+// beside a kernel that does nothing but occupy 20 of 132: products take 1.22 to 1.28 times as long
+// instead of 1.18, kernels that wait for memory 1.03 times.
+constexpr double kEmptierWaves = 1.06;
+constexpr double kMemoryShare = 0.2;  // of what is taken, that kernels bound by memory notice
 
 const Node* QueuedBehindViews(const Value* value) {
   while (const Value* viewed = ViewedValue(*value)) value = viewed;
@@ -28,7 +33,8 @@ StepClock::StepClock(const Graph& graph, const CostModel& costs)
       host_read_us_(costs.device().host_read_us),
       kernel_us_(costs.device().kernel_us),
       host_computes_(launch_us_ == 0),
-      links_(costs.contention()) {
+      contention_(costs.contention()),
+      links_(contention_) {
   const auto count = static_cast<size_t>(const_cast<Graph&>(graph).NumberNodes());
   works_.reserve(count);
   std::map<std::string_view, int32_t> queues;
@@ -87,6 +93,7 @@ void StepClock::MakeFree(int32_t node) {
 void StepClock::Restart() {
   const size_t count = works_.size();
   host_ = stream_ = links_time_ = taken_ = 0;
+  active_ = 0;
   links_.Reset();
   queues_.assign(queue_names_.size(), {});
   queue_of_transfer_.clear();
@@ -123,13 +130,16 @@ void StepClock::Run(int32_t node) {
 
 // Collectives that end or begin meanwhile change how fast it goes.
 double StepClock::RunKernel(const Work& work, double start) {
-  // Most kernels wait for memory, whatever runs beside them.
-  if (kernel_us_ + work.arithmetic_us / kLeastShare <= work.us) return start + work.us;
+  if (!contention_) return start + work.us;
   double time = start, left = 1;
   while (true) {
     AdvanceTo(time);
-    const double share = std::max(kLeastShare, 1 - taken_);
-    const double whole = std::max(work.us, kernel_us_ + work.arithmetic_us / share);
+    double whole = work.us;
+    if (taken_ > 0) {
+      const double share = std::max(kLeastShare, 1 - taken_);
+      whole = std::max(work.us * (1 + kMemoryShare * (1 - share)),
+                       kernel_us_ + kEmptierWaves * work.arithmetic_us / share);
+    }
     const double end = time + left * whole;
     const double next = links_.NextEnd();
     if (next >= end) return end;
@@ -154,6 +164,7 @@ void StepClock::TryToBegin(Queue& queue, double time) {
   const Work& work = Of(node);
   if (work.needs >= 0 && !IsDone(work.needs)) return;
   queue.active = true;
+  ++active_;
   taken_ += work.taken;
   start_[static_cast<size_t>(node)] = time;
   const int32_t transfer = links_.Begin(time, work.time);
@@ -169,7 +180,7 @@ void StepClock::EndFirst(int32_t number, double time) {
   const int32_t node = queue.launched.front();
   queue.launched.pop_front();
   queue.active = false;
-  taken_ -= Of(node).taken;
+  taken_ = --active_ == 0 ? 0 : taken_ - Of(node).taken;  // rounding does not add up
   done_[static_cast<size_t>(node)] = true;
   end_[static_cast<size_t>(node)] = time;
   // Whoever waited for this one, be it in another queue, may begin.

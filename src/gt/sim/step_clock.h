@@ -111,11 +111,13 @@ class StepClock {
   std::vector<std::string> queue_names_;
   double launch_us_ = 0, host_read_us_ = 0, kernel_us_ = 0;
   bool host_computes_ = false;  // then there is one clock for host and stream
+  bool contention_ = false;
 
   double host_ = 0;    // when the host comes to the next node
   double stream_ = 0;  // when the compute stream is done with all that it was given
   double links_time_ = 0;
-  double taken_ = 0;  // share of the multiprocessors that collectives occupy now
+  double taken_ = 0;   // share of the multiprocessors that collectives occupy now
+  int32_t active_ = 0;  // queues whose first collective is under way
   SharedLinks links_;
   std::vector<Queue> queues_;
   std::vector<int32_t> queue_of_transfer_;  // by id of the transfer
