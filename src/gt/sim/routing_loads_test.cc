@@ -55,7 +55,8 @@ RoutingLoads LoadOfLayer(double mean, double max) {
 
 int64_t HintsOfArriving(const Graph& graph) {
   int64_t sum = 0;
-  for (const CountReads::Module& module : CountReads(graph).modules()) {
+  const CountReads reads(graph);
+  for (const CountReads::Module& module : reads.modules()) {
     for (const CountReads::Read& read : module.arriving) {
       for (SymbolId id : read.symbols) sum += graph.shapes().symbol(id).hint;
     }
@@ -67,7 +68,8 @@ int64_t HintsOfArriving(const Graph& graph) {
 std::map<std::string, int64_t> OtherHints(const Graph& graph) {
   std::map<std::string, int64_t> hints;
   for (const Symbol& symbol : graph.shapes().symbols()) hints[symbol.name] = symbol.hint;
-  for (const CountReads::Module& module : CountReads(graph).modules()) {
+  const CountReads reads(graph);
+  for (const CountReads::Module& module : reads.modules()) {
     for (const CountReads::Read& read : module.arriving) {
       for (SymbolId id : read.symbols) hints.erase(graph.shapes().NameOf(id));
     }
