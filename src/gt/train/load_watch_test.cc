@@ -3,6 +3,7 @@
 #include "gt/train/load_watch.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -56,8 +57,19 @@ Config EagerChunks(Config config) {
   return config;
 }
 
+// Bits depend on the number of threads, and a small model waits for them more than it gains.
+class OneThread {
+ public:
+  OneThread() { at::set_num_threads(1); }
+  ~OneThread() { at::set_num_threads(before_); }
+
+ private:
+  int before_ = at::get_num_threads();
+};
+
 using Use = std::function<void(World&, LanguageModel&, const Mesh&)>;
 void WithModel(const Config& config, const Use& use) {
+  OneThread one_thread;
   World::Run(config, [&](World& world) {
     Mesh mesh(config.parallelism, world.size(), world.rank());
     ModelPtr model = BuildConfiguredModel(config, world, mesh);
