@@ -118,8 +118,8 @@ StreamValue WaitValue() {
 }
 
 // A stream of its own. For each collective it writes "begun n" to host memory and waits for "done n",
-// which a thread writes after the time of the collective has passed. It waits with a kernel that
-// occupies multiprocessors, or, where a collective takes none, without running anything.
+// which a thread writes after the time of the collective has passed. Meanwhile a kernel occupies the
+// multiprocessors that the collective takes.
 class DeviceQueue {
  public:
   DeviceQueue(c10::Device device, const Group& group, Emulation& emulation)
@@ -127,12 +127,9 @@ class DeviceQueue {
         device_(device),
         clock_(emulation.clock),
         claim_(emulation.ClaimOn(device)),
-        // The blocks of a claim need whole multiprocessors. With the priority of compute they would
-        // wait until its kernel has no more blocks to place, and the collective would begin late.
         stream_(c10::impl::VirtualGuardImpl(device.type())
-                    .getStreamFromGlobalPool(
-                        device, group.priority == GroupPriority::kHigh || claim_ != nullptr)),
-        numbers_(AllocateSharedNumbers(3 * kLine)) {}
+                    .getStreamFromGlobalPool(device, group.priority == GroupPriority::kHigh)),
+        numbers_(AllocateSharedNumbers(2 * kLine)) {}
 
   // Whatever still waits on the device goes on at once: nobody is interested in its time any more,
   // and if the device has failed nothing would ever begin.
@@ -142,7 +139,6 @@ class DeviceQueue {
   // multiprocessors.
   std::shared_ptr<c10::Event> Run(const std::function<void()>& copy, const CollectiveTime& time,
                                   double share_taken) {
-    RequireNoneGaveUp();
     c10::impl::VirtualGuardImpl guard(device_.type());
     c10::Event ready(device_.type());
     ready.record(guard.getStream(device_));
@@ -163,7 +159,6 @@ class DeviceQueue {
   static constexpr size_t kLine = 32;  // the numbers in cache lines of their own
   uint32_t* begun() const { return numbers_; }
   uint32_t* done() const { return numbers_ + kLine; }
-  uint32_t* gave_up() const { return numbers_ + 2 * kLine; }
   static unsigned long long Address(const uint32_t* number) {
     return reinterpret_cast<unsigned long long>(number);
   }
@@ -178,30 +173,16 @@ class DeviceQueue {
     std::atomic_ref<uint32_t>(*done()).store(number, std::memory_order_release);
   }
 
+  // The claim lasts as long as the collective would alone; what sharing links adds goes without.
   void WaitOnStream(uint32_t number, const CollectiveTime& time, double share_taken) {
     void* stream = stream_.native_handle();
+    RequireDriverSuccess(WriteValue()(stream, Address(begun()), number, 0), "cuStreamWriteValue32");
     if (claim_ != nullptr && share_taken > 0) {
       const double wanted = std::round(share_taken * claim_->multiprocessors());
-      // Should the thread above be gone, the device must not wait for ever. Others make a collective
-      // slower, but hardly 64 times as slow.
-      constexpr double kGraceUs = 10e6, kSlowest = 64;
-      claim_->Launch(stream, std::max(1, static_cast<int>(wanted)), {begun(), done(), gave_up()},
-                     number, static_cast<uint64_t>(1e3 * (kGraceUs + kSlowest * time.total_us())));
-      return;
+      claim_->Launch(stream, std::max(1, static_cast<int>(wanted)),
+                     static_cast<uint64_t>(1e3 * time.total_us()));
     }
-    RequireDriverSuccess(WriteValue()(stream, Address(begun()), number, 0), "cuStreamWriteValue32");
     RequireDriverSuccess(WaitValue()(stream, Address(done()), number, 0), "cuStreamWaitValue32");
-  }
-
-  void RequireNoneGaveUp() const {
-    const uint32_t number = std::atomic_ref<uint32_t>(*gave_up()).load(std::memory_order_acquire);
-    if (number == 0) return;
-    Fail(
-        ErrorCode::kCollectiveFailed,
-        "emulated collective {} of group {} was not ended in time by the thread that times it, and "
-        "the device went on without it; is the machine overloaded? --comm.contention false uses no "
-        "kernels that wait",
-        number, group_);
   }
 
   std::string group_;

@@ -1,16 +1,13 @@
-// Takes multiprocessors of a GPU away from everything else until the host says that it is enough, as
-// the kernel of a collective does while it is under way.
+// Takes multiprocessors of a GPU away from other kernels for a while, as the kernel of a collective
+// does while it is under way.
 //
-// A claim is a kernel of as many blocks as multiprocessors are to be taken. Each block asks for all
-// the shared memory that one may have, so that neither another block of the claim nor any other kernel
-// fits beside it, and then only polls a number in host memory.
+// A claim is a kernel of as many blocks as multiprocessors are to be taken, of the size that NCCL's
+// have, which sleep until their time is over. Matrix products, which need a multiprocessor for
+// themselves, then have that many fewer. A claim ends by itself and waits for nothing, so it cannot
+// block anything.
 //
-// Claims cannot deadlock. Blocks wait for the host alone, never for each other, so it does not matter
-// how many of them are resident: those that find no free multiprocessor come later, or see that all is
-// over and end at once. Claims of several streams that together ask for more multiprocessors than there
-// are run one after another. The host must write its number from a thread that makes no CUDA calls,
-// which may wait for the kernel. If the number does not arrive within a limit, the claim ends by itself
-// and leaves a note.
+// Why it goes by the clock: blocks that poll a number in host memory make every other launch on the
+// device wait for up to milliseconds (seen on an H200), whatever else they ask for.
 #pragma once
 
 #include <cstdint>
@@ -27,23 +24,15 @@ class MultiprocessorClaim {
   // How many the device has.
   int multiprocessors() const { return multiprocessors_; }
 
-  // Numbers in memory that host and device share.
-  struct Numbers {
-    std::uint32_t* begun;    // set to `number` when the first block runs
-    std::uint32_t* done;     // the claim ends when it is `number` or more
-    std::uint32_t* gave_up;  // set to `number` when it ended because of the limit
-  };
   // Adds the kernel to the stream. `count` is at least 1.
-  void Launch(void* stream, int count, const Numbers& numbers, std::uint32_t number,
-              std::uint64_t limit_ns) const;
+  void Launch(void* stream, int count, std::uint64_t nanoseconds) const;
 
  private:
-  MultiprocessorClaim(void* kernel, int multiprocessors, int shared_bytes)
-      : kernel_(kernel), multiprocessors_(multiprocessors), shared_bytes_(shared_bytes) {}
+  MultiprocessorClaim(void* kernel, int multiprocessors)
+      : kernel_(kernel), multiprocessors_(multiprocessors) {}
 
   void* kernel_;
   int multiprocessors_;
-  int shared_bytes_;
 };
 
 }  // namespace gt

@@ -87,9 +87,12 @@ at::Tensor LastQueries(const at::Tensor& query, const at::Tensor& key, const at:
   at::Tensor k = ForEveryHead(key, heads), v = ForEveryHead(value, heads);
   if (query.is_cuda()) {
     at::Tensor bias = mask.expand_symint({query.sym_size(0), query.sym_size(1), queries, keys});
-    return std::get<0>(
-        at::_scaled_dot_product_efficient_attention(query, k, v, bias, /*compute_log_sumexp=*/true,
-                                                    /*dropout_p=*/0.0, /*is_causal=*/false, scale));
+    // The kernel loads eight half-precision numbers at a time and does not look where they begin.
+    auto even = [](const at::Tensor& x) { return PadWidth(x, (Width(x) + 7) / 8 * 8); };
+    at::Tensor out = std::get<0>(at::_scaled_dot_product_efficient_attention(
+        even(query), even(k), even(v), bias, /*compute_log_sumexp=*/true,
+        /*dropout_p=*/0.0, /*is_causal=*/false, scale));
+    return Width(v) % 8 == 0 ? out : out.narrow(3, 0, Width(v));
   }
   at::Tensor out = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
       PadWidth(query, width), PadWidth(k, width), PadWidth(v, width), /*dropout_p=*/0.0,

@@ -13,8 +13,7 @@ constexpr CommunicatorMemory kMemory = {.bytes_per_group = 100, .bytes_per_peer 
 std::string Reduce(const char* result, const char* operand, const char* group) {
   return fmt::format(
       "  %{0} = _c10d_functional::all_reduce(%{1}, reduce_op = \"sum\", group_name = \"{2}\")"
-      " : f32[16]
-"
+      " : f32[16]\n"
       "  %{0}w = _c10d_functional::wait_tensor(%{0}) : f32[16]\n",
       result, operand, group);
 }
