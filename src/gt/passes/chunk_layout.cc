@@ -277,6 +277,11 @@ ChunkLayout ChunkLayouts::Kept(const Node& node, const Value& result, int32_t di
     return joined;
   }
   if (&node.op() == kExpand || &node.op() == kExpandCopy) return {Kind::kConstant, dim};
+  // A part of what depends on positions alone does so too.
+  if (node.operand_count() == 1 && Of(*node.operand(0)).dim == dim) {
+    const Kind kind = Of(*node.operand(0)).kind;
+    if (kind == Kind::kConstant || kind == Kind::kNumbered) return {kind, dim};
+  }
   if (auto part = PartOf(node, result, dim)) return *part;
   if (auto whole = Concatenated(node, dim)) return *whole;
   if (auto samples = MovedSamples(node, result, dim)) return *samples;
@@ -399,7 +404,8 @@ ChunkLayout ChunkLayouts::LookedUp(const Node& node, const Value& result, int32_
              !NamesDim(node, dim, static_cast<int32_t>(result.type().sizes.size()))) {
     layout = Merge(node, std::move(layout), Joined(node, size, 0, 1));
   } else if (self_has_symbol && layout.kind != Kind::kPlaced) {
-    return Unknown(dim, layout.origin != kNobody ? layout.origin : node.number());
+    if (layout.origin == kNobody) return Otherwise(node, result, dim);
+    return Unknown(dim, layout.origin);
   }
   layout.dim = dim;
   return layout;
@@ -438,6 +444,8 @@ ChunkLayout ChunkLayouts::AcrossRanks(const Node& node, const Value& result, int
   const ChunkLayout& layout = Of(operand);
   if (layout.dim != dim) return Unknown(dim, node);
   if (dim != 0) return layout;
+  const Argument* splits = FindArg(node, "input_split_sizes");
+  if (splits != nullptr && std::get<Shape>(*splits).size() == 1) return layout;  // one rank
   const Argument* ranks = FindArg(node, "group_size");
   if (layout.kind == Kind::kConstant) return layout;
   if (layout.kind == Kind::kPlaced && ranks != nullptr) {

@@ -87,7 +87,7 @@ void ForEachCombination(const Visit& visit) {
         options.share_subexpressions = on(0);
         options.reshard_after_forward = on(1);
         if (on(2)) options.chunk.emplace();
-        if (on(3)) options.overlap = {.mode = mode};
+        if (on(3)) options.overlap = {.mode = mode, .memory_headroom = 0.02};
         options.isolate_ep_group = on(4);
         options.reassign_gathers = on(5);
         if (on(6)) options.bucket_prefetch = 1;

@@ -196,7 +196,7 @@ TEST(TimelineTest, ReadOfOffloadedNumbers) {
   gt::read_ints(%o) binds [u0, u1, u2, u3]
   %c = aten::neg(%x) : f32[4])",
               Launching(1), {{"o", 4}, {"b", 2}});
-  EXPECT_EQ(s.Lane("o"), "host copies");
+  EXPECT_EQ(s.Lane("o"), "count copies");
   EXPECT_EQ(s.Time("o"), (TimeInterval{11, 15}));
   EXPECT_EQ(s.Time("b"), (TimeInterval{11, 13}));
   EXPECT_EQ(s.Stalls(), (Times{{13, 15}}));
