@@ -129,9 +129,14 @@ struct Measured {
 
 // The same collectives again, on tensors of their sizes: queues that are never empty.
 double TimeAlone(const std::vector<gt::CollectiveRecord>& collectives, c10::Device device) {
-  auto bytes_of = [&](int64_t bytes) {
-    return at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device));
-  };
+  // All of them in the same memory: what they send does not matter.
+  int64_t largest = 1;
+  for (const gt::CollectiveRecord& record : collectives) {
+    largest = std::max(largest,
+                       record.bytes + c10d::resolve_process_group(record.group.str())->getSize());
+  }
+  const auto bytes = at::TensorOptions().dtype(at::kByte).device(device);
+  const at::Tensor from = at::empty({largest}, bytes), to = at::empty({largest}, bytes);
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
   gt::Synchronize(device);
   Clock::time_point start = Clock::now();
@@ -139,7 +144,7 @@ double TimeAlone(const std::vector<gt::CollectiveRecord>& collectives, c10::Devi
     auto group = c10d::resolve_process_group(record.group.str());
     const int64_t ranks = group->getSize();
     const int64_t part = std::max<int64_t>(record.bytes / ranks, 1);
-    at::Tensor whole = bytes_of(part * ranks), own = bytes_of(part);
+    at::Tensor whole = from.narrow(0, 0, part * ranks), own = to.narrow(0, 0, part);
     const std::string& kind = record.kind.str();
     if (kind == "all_gather") {
       works.push_back(group->_allgather_base(whole, own));
@@ -149,7 +154,7 @@ double TimeAlone(const std::vector<gt::CollectiveRecord>& collectives, c10::Devi
       std::vector<at::Tensor> tensors = {whole};
       works.push_back(group->allreduce(tensors));
     } else {
-      at::Tensor received = bytes_of(part * ranks);
+      at::Tensor received = to.narrow(0, 0, part * ranks);
       std::vector<int64_t> even;
       works.push_back(group->alltoall_base(received, whole, even, even));
     }
@@ -186,6 +191,7 @@ Measured Measure(const gt::Config& config, c10::Device device, bool alone, int s
       gt::Synchronize(device);
       if (i == 1 && config.debug.moe_load != "balanced") {
         measured.load = MeanLoad(gt::MeasuredLoads(*step->graph(), step->symbol_values()));
+        measured.predicted_ms = 0;  // that was for other loads
         if (report.compiler) {
           if (auto predicted = PlanAnew(*step, *report.compiler)) {
             measured.predicted_ms = predicted->step / 1e3;
@@ -317,8 +323,9 @@ class Lottery {
       : config_(std::move(config)), device_(device), random_(wanted.seed), jobs_(wanted.random) {}
 
   void Print() {
-    fmt::print("  ep links  rows  policy           whole     auto     best (which)     auto/best  "
-               "auto/whole\n");
+    fmt::print(
+        "  ep links  rows  policy           whole     auto     best (which)     auto/best  "
+        "auto/whole\n");
     for (int64_t job = 0; job < jobs_; ++job) PrintJob();
     fmt::print("auto / best: median {:.3f}, worst {:.3f}; auto / whole: worst {:.3f}\n",
                Median(to_best_), *std::max_element(to_best_.begin(), to_best_.end()),
@@ -360,9 +367,9 @@ class Lottery {
     gt::Config automatic = config;
     Choose("auto", 2, &automatic);
     const Measured chosen = Measure(automatic, device_, /*alone=*/false, kSteps);
-    const auto best = std::min_element(times.begin(), times.end(), [](const auto& a, const auto& b) {
-      return a.second < b.second;
-    });
+    const auto best =
+        std::min_element(times.begin(), times.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
     to_best_.push_back(chosen.step_ms / best->second);
     to_whole_.push_back(chosen.step_ms / times.at("whole"));
     fmt::print("{:>4} {:>5} {:>5}  {:<12} {:>8.1f} {:>8.1f} {:>8.1f} ({:<11}) {:>7.3f} {:>9.3f}\n",
@@ -397,7 +404,8 @@ int main(int count, char** arguments) {
         .Flag("eps", &wanted.eps, "degrees of expert parallelism, of as many ranks")
         .Flag("loads", &wanted.loads, "values of debug.moe_load")
         .Flag("pretended", &wanted.pretended, "ranks to be")
-        .Flag("random", &wanted.random, gt::AtLeast(0), "jobs to draw, for auto against its choices")
+        .Flag("random", &wanted.random, gt::AtLeast(0),
+              "jobs to draw, for auto against its choices")
         .Flag("seed", &wanted.seed, gt::AtLeast(0), "of that draw")
         .WithConfig(&config);
     if (!line.Parse(count - 1, arguments + 1)) {

@@ -278,7 +278,8 @@ TEST_F(StagedBackendOnGpu, FollowsTheStreams_gpu) {
       // Would be where x was if that were free already.
       at::Tensor garbage = at::full({kCount}, -1.0, options) * product[1][1];
       work->wait();
-      ok = at::logical_and(ok, gathered.view({4, kCount}).eq(indices + static_cast<double>(round)).all());
+      ok = at::logical_and(
+          ok, gathered.view({4, kCount}).eq(indices + static_cast<double>(round)).all());
     }
     EXPECT_TRUE(ok.item<bool>());
   });

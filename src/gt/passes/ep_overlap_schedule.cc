@@ -97,9 +97,11 @@ const PassInfo& EpOverlapSchedule::info() const {
       .name = "ep_overlap_schedule",
       .summary = "Orders a chunked step so that exchanges of tokens hide behind compute.",
       .description =
-          "With mode cost, several orders are judged by one clock and one account of memory, and the "
+          "With mode cost, several orders are judged by one clock and one account of memory, and "
+          "the "
           "fastest within the budget is taken: the graph's own, those of mode structural, and the "
-          "orders in which a device would run the nodes if it could choose: exchanges start as soon "
+          "orders in which a device would run the nodes if it could choose: exchanges start as "
+          "soon "
           "as their tokens are there, waits come when their exchange is done, and compute of other "
           "chunks, of recomputation and of weight gradients fills the time between, within windows "
           "of several widths; near the limit of memory windows are narrowed locally. The best one "
@@ -175,8 +177,7 @@ std::vector<int32_t> EpOverlapSchedule::OrderByCost(Graph& graph, const Dependen
   for (bool pair_first : {false, true}) {
     try {
       contest.Enter(pair_first ? "structural, pairs first" : "structural",
-                    orders.Judge(
-                        common.Placed(StructuralOrder(graph, dependencies, pair_first))));
+                    orders.Judge(common.Placed(StructuralOrder(graph, dependencies, pair_first))));
     } catch (const Error& error) {  // its rules do not fit every step
       log::Debug("overlap, structural: {}", error.what());
     }

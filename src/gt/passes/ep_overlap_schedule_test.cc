@@ -120,7 +120,8 @@ TEST(EpOverlapSchedule, ModeStructuralKnowsNoCosts) {
       ADD_FAILURE() << "costs were asked for";
       return nullptr;
     };
-    PassRun run = RunManaged(step.graph(), std::make_unique<EpOverlapSchedule>(options, EpOverlapContext{no_costs}));
+    PassRun run = RunManaged(
+        step.graph(), std::make_unique<EpOverlapSchedule>(options, EpOverlapContext{no_costs}));
     EXPECT_TRUE(run.changed);
     Dependencies ties(other.graph());
     std::vector<int32_t> order = StructuralOrder(other.graph(), ties, pair_first);
@@ -284,8 +285,8 @@ TEST(EpOverlapSchedule, KeepsToItsBudget) {
     if (Count(run, "bytes_missing") == 0) continue;
     EXPECT_LT(Count(run, "microseconds_unlimited"), Count(run, "microseconds_after"));
     TimedStep more = Stack(3);
-    PassRun with = Schedule(
-        more, {.memory_budget = wanted - 64 * less + Count(run, "bytes_missing")});
+    PassRun with =
+        Schedule(more, {.memory_budget = wanted - 64 * less + Count(run, "bytes_missing")});
     EXPECT_LE(Count(with, "microseconds_after"), Count(run, "microseconds_unlimited"));
   }
   TimedStep both = Stack(3);
@@ -321,8 +322,8 @@ TEST(EpOverlapSchedule, IsNeverSlowerThanItsParts) {
     }
     for (bool pairs : {false, true}) {
       try {
-        fastest = std::min(
-            fastest, orders.Judge(StructuralOrder(step->graph(), ties, pairs)).microseconds);
+        fastest = std::min(fastest,
+                           orders.Judge(StructuralOrder(step->graph(), ties, pairs)).microseconds);
       } catch (const Error&) {  // random steps need not keep to its rules
       }
     }
@@ -392,9 +393,10 @@ TEST(EpOverlapSchedule, NeedsNoCostModel) {
 }
 
 TEST(EpOverlapSchedule, SpecIsReadBack) {
-  EpOverlapSchedule pass(
-      {.mode = OverlapSchedule::kStructural, .memory_headroom = 0.5, .memory_budget = 7,
-       .pair_first = true});
+  EpOverlapSchedule pass({.mode = OverlapSchedule::kStructural,
+                          .memory_headroom = 0.5,
+                          .memory_budget = 7,
+                          .pair_first = true});
   EXPECT_EQ(pass.Spec(),
             "ep_overlap_schedule{mode=structural,memory_headroom=0.5,memory_budget=7,"
             "pair_first=true}");

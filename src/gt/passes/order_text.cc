@@ -24,7 +24,8 @@ constexpr int32_t kNone = -1;
 [[noreturn]] void FailForeign(std::string_view why) {
   Fail(ErrorCode::kRanksDisagree,
        "the order that the first rank planned does not fit this rank's step: {}; ranks of one job "
-       "have the same collectives, waits and reads, so this is a defect of a pass that looks at what "
+       "have the same collectives, waits and reads, so this is a defect of a pass that looks at "
+       "what "
        "only one rank has (--compile.debug_graph_passes shows what each did)",
        why);
 }
@@ -196,9 +197,7 @@ CommonOrder::CommonOrder(const Graph& graph, const Dependencies& dependencies)
   }
 }
 
-std::string CommonOrder::Head() const {
-  return fmt::format("{:016x} {}", hash_, numbers_.size());
-}
+std::string CommonOrder::Head() const { return fmt::format("{:016x} {}", hash_, numbers_.size()); }
 
 std::vector<int32_t> CommonOrder::IndicesOf(std::span<const int32_t> order) const {
   std::vector<int32_t> indices;

@@ -34,7 +34,8 @@ std::unique_ptr<Graph> Step(int64_t rows) {
   const std::string own = std::to_string(rows);
   std::string text = "graph @step(%w: param \"w\" f32[" + own +
                      ", 4], %x: input \"x\" bf16[8, 4]) {\n"
-                     "  %cast = aten::_to_copy(%w, dtype = bf16) : bf16[" + own + ", 4]\n";
+                     "  %cast = aten::_to_copy(%w, dtype = bf16) : bf16[" +
+                     own + ", 4]\n";
   if (padded) {
     text += "  %pad = aten::constant_pad_nd(%cast, pad = [0, 0, 0, 1]) : bf16[2, 4]\n";
   }
@@ -50,8 +51,9 @@ std::unique_ptr<Graph> Step(int64_t rows) {
           "  %z = aten::neg(%y) : bf16[8, 4]\n"
           "  %rw = _c10d_functional::wait_tensor(%r) : f32[2, 4]\n";
   if (padded) {
-    text += "  %n = aten::slice.Tensor(%rw, dim = 0, start = 0, end = 1) : f32[1, 4]\n"
-            "  %c = aten::clone(%n) : f32[1, 4]\n  return gradient \"w\" %c, result \"z\" %z\n}\n";
+    text +=
+        "  %n = aten::slice.Tensor(%rw, dim = 0, start = 0, end = 1) : f32[1, 4]\n"
+        "  %c = aten::clone(%n) : f32[1, 4]\n  return gradient \"w\" %c, result \"z\" %z\n}\n";
   } else {
     text += "  %c = aten::clone(%rw) : f32[2, 4]\n  return gradient \"w\" %c, result \"z\" %z\n}\n";
   }
@@ -119,25 +121,27 @@ TEST(OrderText, RanksPlaceTheirOwnNodes) {
   std::swap(order[6], order[7]);  // %z before the reduction
   const std::string text = CommonOrder(*full, ties).ToText(order);
   EXPECT_EQ(Names(ties, CommonOrder(*full, ties).FromText(text)), "cast g a gw y d z r rw c");
-  EXPECT_EQ(Names(other, CommonOrder(*shorter, other).FromText(text)), "cast pad g a gw y d z r rw n c");
+  EXPECT_EQ(Names(other, CommonOrder(*shorter, other).FromText(text)),
+            "cast pad g a gw y d z r rw n c");
 }
 
 // One rank computes what another does not (a mask for its stretch of the sequence). Its own nodes go
 // where they are needed, and collectives keep the order of the first rank.
 TEST(OrderText, RanksMayComputeDifferently) {
   auto graph = [](bool masked) {
-    return Parse(std::string("graph @step(%x: input \"x\" f32[4]) {\n"
-                             "  %a = aten::neg(%x) : f32[4] {module = \"a\"}\n") +
-                 (masked ? "  %m = aten::exp(%a) : f32[4] {module = \"a\"}\n"
-                           "  %b = aten::neg(%m) : f32[4] {module = \"b\"}\n"
-                         : "  %b = aten::neg(%a) : f32[4] {module = \"b\"}\n") +
-                 "  %r = _c10d_functional::all_reduce(%a, reduce_op = \"sum\", group_name = \"g\") : "
-                 "f32[4]\n"
-                 "  %w = _c10d_functional::wait_tensor(%r) : f32[4]\n"
-                 "  %s = _c10d_functional::all_reduce(%b, reduce_op = \"sum\", group_name = \"g\") : "
-                 "f32[4]\n"
-                 "  %v = _c10d_functional::wait_tensor(%s) : f32[4]\n"
-                 "  return result \"w\" %w, result \"v\" %v\n}\n");
+    return Parse(
+        std::string("graph @step(%x: input \"x\" f32[4]) {\n"
+                    "  %a = aten::neg(%x) : f32[4] {module = \"a\"}\n") +
+        (masked ? "  %m = aten::exp(%a) : f32[4] {module = \"a\"}\n"
+                  "  %b = aten::neg(%m) : f32[4] {module = \"b\"}\n"
+                : "  %b = aten::neg(%a) : f32[4] {module = \"b\"}\n") +
+        "  %r = _c10d_functional::all_reduce(%a, reduce_op = \"sum\", group_name = \"g\") : "
+        "f32[4]\n"
+        "  %w = _c10d_functional::wait_tensor(%r) : f32[4]\n"
+        "  %s = _c10d_functional::all_reduce(%b, reduce_op = \"sum\", group_name = \"g\") : "
+        "f32[4]\n"
+        "  %v = _c10d_functional::wait_tensor(%s) : f32[4]\n"
+        "  return result \"w\" %w, result \"v\" %v\n}\n");
   };
   auto first = graph(false), second = graph(true);
   Dependencies ties(*first), other(*second);

@@ -145,8 +145,7 @@ class OverlapOrder::Run {
   // All that it needs is done.
   void Arrive(int32_t number) {
     const Facts& facts = plan_.Of(number);
-    const int32_t window =
-        facts.pinned ? 0 : windows_[static_cast<size_t>(facts.exchanges_before)];
+    const int32_t window = facts.pinned ? 0 : windows_[static_cast<size_t>(facts.exchanges_before)];
     const int32_t earliest = facts.exchanges_before - window;
     if (earliest > frontier_) {
       too_early_.emplace(earliest, number);
@@ -289,12 +288,12 @@ class OverlapOrder::Run {
   std::vector<int32_t> left_;     // nodes not done, by exchanges before them
   std::vector<bool> run_;         // by number
   int32_t frontier_ = 0;
-  std::set<int32_t> admitted_;           // ready or waiting
-  Heap<int32_t> ready_;                  // by priority
-  std::vector<int32_t> waiting_;         // launches that admitted waits are for
-  std::vector<int32_t> waits_for_;       // by launch: the last of them
-  std::vector<int32_t> next_wait_;       // by wait: another one for the same launch
-  Heap<int32_t> too_early_;              // by the frontier that lets them in
+  std::set<int32_t> admitted_;      // ready or waiting
+  Heap<int32_t> ready_;             // by priority
+  std::vector<int32_t> waiting_;    // launches that admitted waits are for
+  std::vector<int32_t> waits_for_;  // by launch: the last of them
+  std::vector<int32_t> next_wait_;  // by wait: another one for the same launch
+  Heap<int32_t> too_early_;         // by the frontier that lets them in
 };
 
 OverlapOrder::Result OverlapOrder::AsItIs() {
@@ -388,8 +387,7 @@ OverlapOrder::Result OverlapOrder::FillStalls(Result from, int64_t budget, int t
     tried.insert(longest->node);
     const auto place = std::find(best.order.begin(), best.order.end(), longest->node);
     const auto at = static_cast<size_t>(place - best.order.begin());
-    const std::vector<int32_t> chain =
-        ChainBehind(best.order, at, longest->until - longest->from);
+    const std::vector<int32_t> chain = ChainBehind(best.order, at, longest->until - longest->from);
     if (chain.empty()) continue;
     const std::unordered_set<int32_t> moved(chain.begin(), chain.end());
     std::vector<int32_t> order(best.order.begin(), place);

@@ -59,10 +59,8 @@ PassList DefaultPipeline(const PipelineOptions& options) {
   // Before the schedule, which then counts the time and memory of collectives where they start.
   if (options.dense_regions) passes.push_back(std::make_unique<FsdpDenseRegions>());
   if (options.overlap) {
-    passes.push_back(
-        std::make_unique<EpOverlapSchedule>(
-        *options.overlap,
-        EpOverlapContext{options.costs, whole_peak, options.decide_for_all}));
+    passes.push_back(std::make_unique<EpOverlapSchedule>(
+        *options.overlap, EpOverlapContext{options.costs, whole_peak, options.decide_for_all}));
   }
   if (options.concretize) passes.push_back(std::make_unique<Concretize>());
   return passes;

@@ -507,8 +507,7 @@ class GraphCostModel : public CostModel {
   NodeCost ComputeCollective(const Node& node, SymbolValues symbols) const {
     if (options_.links == nullptr) return {};
     const Collective kind = node.op().collective;
-    CollectiveTime time =
-        options_.links->Time(kind, MovedBytes(node, symbols), spans_.Of(node));
+    CollectiveTime time = options_.links->Time(kind, MovedBytes(node, symbols), spans_.Of(node));
     time.latency_us *= options_.link_scale;
     time.transfer_us *= options_.link_scale;
     NodeCost cost = {.us = time.total_us(), .link = time};

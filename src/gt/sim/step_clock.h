@@ -116,7 +116,7 @@ class StepClock {
   double host_ = 0;    // when the host comes to the next node
   double stream_ = 0;  // when the compute stream is done with all that it was given
   double links_time_ = 0;
-  double taken_ = 0;   // share of the multiprocessors that collectives occupy now
+  double taken_ = 0;    // share of the multiprocessors that collectives occupy now
   int32_t active_ = 0;  // queues whose first collective is under way
   SharedLinks links_;
   std::vector<Queue> queues_;

@@ -23,9 +23,8 @@ class SharedCosts : public FixedCosts {
   NodeCost CostOf(const Node& node) const override {
     const double us = Microseconds(node);
     if (node.op().collective == Collective::kNone) return {.us = us, .arithmetic_us = bound_ * us};
-    return {.us = us,
-            .link = {.transfer_us = us, .resource = LinkResource::kNetwork},
-            .taken = taken_};
+    return {
+        .us = us, .link = {.transfer_us = us, .resource = LinkResource::kNetwork}, .taken = taken_};
   }
   bool contention() const override { return true; }
 
@@ -73,8 +72,8 @@ TEST(StepClock, CollectivesShareTheNetwork) {
 // runs at full speed.
 TEST(StepClock, CollectivesTakeMultiprocessors) {
   const std::string step = Reduce("a", "x", "one") + Kernel("k", "x") + Wait("c", "a");
-  EXPECT_NEAR(TimeOf(step, SharedCosts({{"a", 60}, {"k", 90}}, 0.25)),
-              60 + (1 - 60 / 127.2) * 90, 0.1);
+  EXPECT_NEAR(TimeOf(step, SharedCosts({{"a", 60}, {"k", 90}}, 0.25)), 60 + (1 - 60 / 127.2) * 90,
+              0.1);
   EXPECT_NEAR(TimeOf(step, SharedCosts({{"a", 60}, {"k", 90}}, 0)), 90, 0.1);
   // A kernel that waits for memory hardly notices: 5 % for the time beside the collective.
   EXPECT_NEAR(TimeOf(step, SharedCosts({{"a", 60}, {"k", 90}}, 0.25, 0.5)), 60 + 90 - 60 / 1.05,
@@ -89,8 +88,8 @@ TEST(StepClock, CollectivesTakeMultiprocessors) {
 
 // Any legal order may be run, again and again.
 TEST(StepClock, StartsAnew) {
-  auto graph = Step(Kernel("k", "x") + Reduce("a", "k", "one") + Kernel("l", "x") +
-                    Wait("c", "a") + Kernel("m", "c"));
+  auto graph = Step(Kernel("k", "x") + Reduce("a", "k", "one") + Kernel("l", "x") + Wait("c", "a") +
+                    Kernel("m", "c"));
   StepClock clock(*graph, SharedCosts({{"a", 30}, {"k", 10}, {"l", 20}, {"m", 10}}, 0));
   auto time = [&](const std::vector<int32_t>& order) {
     clock.Restart();

@@ -81,8 +81,7 @@ void RegisterKernels() {
     }
     std::string qualified = name.name.substr(name.name.find("::") + 2);
     if (!name.overload_name.empty()) qualified += "." + name.overload_name;
-    library->impl(qualified.c_str(),
-                  torch::CppFunction::makeFromBoxedFunction<&RefuseToRun>());
+    library->impl(qualified.c_str(), torch::CppFunction::makeFromBoxedFunction<&RefuseToRun>());
   }
 }
 

@@ -40,8 +40,8 @@ std::vector<Root> RootsOf(const Config& config) {
   const Overlap defaults;
   const auto& parallelism = config.parallelism;
   const int64_t positions =
-      config.training.seq_len /
-      std::max<int64_t>(1, parallelism.tensor_parallel_degree * parallelism.context_parallel_degree);
+      config.training.seq_len / std::max<int64_t>(1, parallelism.tensor_parallel_degree *
+                                                         parallelism.context_parallel_degree);
   std::vector<std::string> modules = {std::string(kBlocks), std::string(kExperts)};
   if (wishes.module_fqn != defaults.module_fqn) modules = {wishes.module_fqn};
   std::vector<Root> roots;
@@ -207,8 +207,7 @@ OverlapChoice Decide(const LanguageModel& model, const Config& config, const Mes
   std::vector<std::string> others;
   for (const Search::Tried& one : tried) {
     if (&one == &chosen || (others.size() >= kRunnersUp && &one != &*whole)) continue;
-    others.push_back(
-        fmt::format("{} {:.1f} ms", Describe(one.overlap), one.microseconds / 1e3));
+    others.push_back(fmt::format("{} {:.1f} ms", Describe(one.overlap), one.microseconds / 1e3));
   }
   choice.reasons.push_back(fmt::format("chunks: {}, predicted to take about {:.1f} ms; {}",
                                        Describe(chosen.overlap), chosen.microseconds / 1e3,

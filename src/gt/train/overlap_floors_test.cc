@@ -3,7 +3,7 @@
 //
 // tests/gpu/overlap_floors.txt has a line for each job: the share that must be hidden, and the
 // largest step in units of the larger of compute and communication. A change that makes a job better
-// should raise its floor:
+// should raise its floor (floors are added to the file that is named; begin with an empty one):
 //   GT_RECORD_FLOORS=FILE ./gt test --slow --filter OverlapFloors
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -44,16 +44,22 @@ const std::vector<MemoryPolicy> kPolicies = {MemoryPolicy::kNone, MemoryPolicy::
                                              MemoryPolicy::kFull, MemoryPolicy::kSacAndOffload};
 const std::vector<std::string> kLoads = {"balanced", "zipf:1.0"};
 
-std::vector<Case> AllCases() {
+std::vector<Case> ManyCases() {
   std::vector<Case> cases;
-  for (int64_t ep : kEps)
-    for (double links : kLinks)
-      for (const std::string& way : kWays)
-        for (int64_t chunks : kChunks)
-          for (MemoryPolicy policy : kPolicies)
-            for (const std::string& load : kLoads)
-              for (bool contention : {false, true})
-                cases.push_back({ep, links, way, chunks, policy, load, contention});
+  size_t i = 0;
+  for (int64_t ep : {8, 32, 64}) {
+    for (double links : {0.3, 1.0, 3.0}) {
+      for (const std::string& way : kWays) {
+        for (int64_t chunks : {2, 4}) {
+          for (MemoryPolicy policy : kPolicies) {
+            for (const std::string& load : kLoads) {
+              cases.push_back({ep, links, way, chunks, policy, load, i++ % 2 == 1});
+            }
+          }
+        }
+      }
+    }
+  }
   return cases;
 }
 
@@ -80,8 +86,8 @@ double StepOf(const Config& config, OverlapSummary* summary) {
     const Mesh mesh(config.parallelism, world.size(), world.rank());
     ModelPtr model = BuildConfiguredModel(config, world, mesh);
     CaptureReport report;
-    Captured captured = CaptureStep(*model, config, c10::Device(c10::kCUDA, 0), false, &report,
-                                    mesh, &world);
+    Captured captured =
+        CaptureStep(*model, config, c10::Device(c10::kCUDA, 0), false, &report, mesh, &world);
     step = report.predicted->step;
     if (summary != nullptr) *summary = SummarizeOverlap(*report.predicted);
   });
@@ -132,7 +138,7 @@ class OverlapFloors : public ::testing::Test {
     for (std::string name; file >> name >> floor.hidden >> floor.of_larger;) floors[name] = floor;
     const char* record = std::getenv("GT_RECORD_FLOORS");
     std::ofstream recorded;
-    if (record != nullptr) recorded.open(record);
+    if (record != nullptr) recorded.open(record, std::ios::app);
     for (const Case& one : cases) {
       const Predicted predicted = PredictionOf(one);
       if (record != nullptr) {
@@ -150,7 +156,7 @@ class OverlapFloors : public ::testing::Test {
 };
 
 TEST_F(OverlapFloors, Hold) { Compare(SomeCases()); }
-TEST_F(OverlapFloors, HoldEverywhere_slow) { Compare(AllCases()); }
+TEST_F(OverlapFloors, HoldEverywhere_slow) { Compare(ManyCases()); }
 
 // The row that documentation shows, whatever the floors say: most is hidden, and chunks pay.
 TEST_F(OverlapFloors, TheDocumentedJobOverlaps) {

@@ -42,8 +42,8 @@ std::string OrderOnRank(Config config, int64_t rank) {
   World::Run(config, [&](World& world) {
     const Mesh mesh(config.parallelism, world.size(), world.rank());
     ModelPtr model = BuildConfiguredModel(config, world, mesh);
-    Captured captured = CaptureStep(*model, config, c10::Device(c10::kCUDA, 0), false, nullptr,
-                                    mesh, &world);
+    Captured captured =
+        CaptureStep(*model, config, c10::Device(c10::kCUDA, 0), false, nullptr, mesh, &world);
     order = CollectiveSequence(*captured.graph);
   });
   return order;
@@ -137,8 +137,8 @@ TEST(Replanning, PlansForTheLoadsThatItIsGiven) {
     const Mesh mesh(config.parallelism, world.size(), world.rank());
     ModelPtr model = BuildConfiguredModel(config, world, mesh);
     CaptureReport report;
-    Captured captured = CaptureStep(*model, config, c10::Device(c10::kCUDA, 0), false, &report,
-                                    mesh, &world);
+    Captured captured =
+        CaptureStep(*model, config, c10::Device(c10::kCUDA, 0), false, &report, mesh, &world);
     ASSERT_NE(report.compiler, nullptr);
     RoutingLoads loads;
     for (int layer = 1; layer < 3; ++layer) {

@@ -73,8 +73,10 @@ std::string WhatMemoryCosts(const PipelineReport& passes) {
     }
     if (missing <= 0) continue;
     return fmt::format(
-        "memory holds the step back: with {} more it is predicted to take {:.1f} ms instead of {:.1f} "
-        "(--compile.memory_policy, --training.memory_limit_gb and --compile.ep_overlap.memory_headroom "
+        "memory holds the step back: with {} more it is predicted to take {:.1f} ms instead of "
+        "{:.1f} "
+        "(--compile.memory_policy, --training.memory_limit_gb and "
+        "--compile.ep_overlap.memory_headroom "
         "change what there is)",
         ByteText(missing), static_cast<double>(unlimited) / 1e3, static_cast<double>(now) / 1e3);
   }

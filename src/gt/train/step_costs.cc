@@ -106,7 +106,8 @@ std::map<std::string, GroupSpan, std::less<>> StepCosts::SpansOf(const Graph& gr
     const auto& name = GroupOf(*node);
     if (spans.contains(name)) continue;
     if (const Group* group = FindSource(*world_, name)) {
-      spans.emplace(name, SlowestSpan(group->ranks, world_->size(), links().cluster().gpus_per_node));
+      spans.emplace(name,
+                    SlowestSpan(group->ranks, world_->size(), links().cluster().gpus_per_node));
     }
   }
   return spans;

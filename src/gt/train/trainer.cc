@@ -650,8 +650,8 @@ class Run {
   Progress progress_;
   std::optional<Captured> captured_;  // until the step is made of it
   MemoryOptions memory_;
-  int64_t predicted_peak_ = 0;         // of the captured step; 0: not known
-  std::optional<Timeline> predicted_;  // of a captured step that communicates
+  int64_t predicted_peak_ = 0;              // of the captured step; 0: not known
+  std::optional<Timeline> predicted_;       // of a captured step that communicates
   std::shared_ptr<StepCompiler> compiler_;  // null: the order of the step does not depend on loads
   RoutingLoads planned_loads_;
   std::optional<LoadWatch> loads_;
