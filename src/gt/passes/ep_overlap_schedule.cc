@@ -85,7 +85,7 @@ EpOverlapSchedule::EpOverlapSchedule(EpOverlapOptions options, EpOverlapContext 
           "memory_budget alone decides",
           Within(-1, 10));
   Declare("memory_budget", &options_.memory_budget,
-          "bytes that the step may allocate and have in use at once, with mode cost; 0: no limit",
+          "bytes of the device that may be in use at once, with mode cost; 0: no limit",
           AtLeast(0));
   Declare("pair_first", &options_.pair_first,
           "with mode structural: token counts of all chunks go to the host together");
@@ -161,7 +161,11 @@ std::vector<int32_t> EpOverlapSchedule::OrderByCost(Graph& graph, const Dependen
   std::unique_ptr<CostModel> costs = context_.costs(graph);
   OverlapOrder orders(graph, dependencies, *costs);
   OverlapOrder::Result given = orders.AsItIs();
-  int64_t budget = options_.memory_budget > 0 ? options_.memory_budget : Contest::kNoLimit;
+  int64_t budget = Contest::kNoLimit;
+  if (options_.memory_budget > 0) {
+    const int64_t constant = context_.constant_bytes ? context_.constant_bytes(graph) : 0;
+    budget = std::max<int64_t>(options_.memory_budget - constant, 0);
+  }
   if (options_.memory_headroom >= 0) {
     const int64_t before = std::max(given.peak, context_.whole_peak ? *context_.whole_peak : 0);
     budget = std::min(

@@ -21,7 +21,8 @@ struct EpOverlapOptions {
   OverlapSchedule mode = OverlapSchedule::kCost;
   // Share by which the memory that the step allocates may grow; negative: up to `memory_budget`.
   double memory_headroom = -1;
-  // Bytes that the step may allocate and have in use at once, whatever the headroom; 0: no limit.
+  // Bytes that may be in use at once, whatever the headroom: by what the step allocates, and by what
+  // is there all the time (EpOverlapContext::constant_bytes). 0: no limit.
   int64_t memory_budget = 0;
   // Copies of token counts of all chunks go to the host together, for modules that begin with their
   // exchange (structural mode).
@@ -41,6 +42,9 @@ struct EpOverlapContext {
   // again; null: what it has as it is given.
   std::shared_ptr<const int64_t> whole_peak = {};
   DecideForAll decide_for_all = {};  // null: this rank is alone
+  // What is in the device's memory all the time while this step runs: parameters, optimizer,
+  // communicators of its groups. Null: nothing.
+  std::function<int64_t(const Graph&)> constant_bytes = {};
 };
 
 class EpOverlapSchedule : public Pass {

@@ -294,6 +294,20 @@ TEST(EpOverlapSchedule, KeepsToItsBudget) {
   EXPECT_LE(PeakInUse(both.graph()), wanted - 64);
 }
 
+// What is there all the time takes its part of the budget.
+TEST(EpOverlapSchedule, TheBudgetIsForEverything) {
+  TimedStep free = Stack(3), bound = Stack(3), beside = Stack(3);
+  Schedule(free, {});
+  const int64_t less = PeakInUse(free.graph()) - 64, constant = 1 << 20;
+  Schedule(bound, {.memory_budget = less});
+  EpOverlapContext context = {CostsOf(beside)};
+  context.constant_bytes = [&](const Graph&) { return constant; };
+  RunManaged(beside.graph(), std::make_unique<EpOverlapSchedule>(
+                                 EpOverlapOptions{.memory_budget = less + constant}, context));
+  EXPECT_EQ(beside.Names(), bound.Names());
+  EXPECT_LE(PeakInUse(beside.graph()), less);
+}
+
 // Near the limit overlap is given up where memory is short, not everywhere: with a little less than
 // it wants, a deep stack loses a part of what the order gains, not all of it.
 TEST(EpOverlapSchedule, MemoryIsNotAllOrNothing) {

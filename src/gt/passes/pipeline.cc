@@ -60,7 +60,8 @@ PassList DefaultPipeline(const PipelineOptions& options) {
   if (options.dense_regions) passes.push_back(std::make_unique<FsdpDenseRegions>());
   if (options.overlap) {
     passes.push_back(std::make_unique<EpOverlapSchedule>(
-        *options.overlap, EpOverlapContext{options.costs, whole_peak, options.decide_for_all}));
+        *options.overlap, EpOverlapContext{options.costs, whole_peak, options.decide_for_all,
+                                           options.constant_bytes}));
   }
   if (options.concretize) passes.push_back(std::make_unique<Concretize>());
   return passes;

@@ -26,6 +26,7 @@ struct PipelineOptions {
   std::optional<EpOverlapOptions> overlap = {};
   CostModelFor costs = {};
   DecideForAll decide_for_all = {};  // of the order; null: this rank is alone
+  std::function<int64_t(const Graph&)> constant_bytes = {};  // for the budget of the order
   bool dense_regions = false;
   bool concretize = false;  // the size that was left open to be cut
 };

@@ -71,7 +71,10 @@ std::string WhatMemoryCosts(const PipelineReport& passes) {
       if (name == "microseconds_unlimited") unlimited = value;
       if (name == "microseconds_after") now = value;
     }
-    if (missing <= 0) continue;
+    constexpr double kNoticeable = 0.99;
+    if (missing <= 0 || static_cast<double>(unlimited) > kNoticeable * static_cast<double>(now)) {
+      continue;
+    }
     return fmt::format(
         "memory holds the step back: with {} more it is predicted to take {:.1f} ms instead of "
         "{:.1f} "
@@ -99,14 +102,7 @@ StepCompiler::StepCompiler(const Config& config, const Mesh& mesh, World* world,
   }
 }
 
-// What the step may allocate beside what is there all the time.
-int64_t StepCompiler::BudgetBeside(int64_t constant_bytes) {
-  const int64_t capacity = MemoryCapacity(config_, world_, device_);
-  return capacity == 0 ? 0 : std::max<int64_t>(capacity - constant_bytes, 1);
-}
-
-PipelineOptions StepCompiler::PipelineFor(const Config::Compile::EpOverlap& overlap,
-                                          int64_t constant_bytes) {
+PipelineOptions StepCompiler::PipelineFor(const Config::Compile::EpOverlap& overlap) {
   PipelineOptions options;
   const Config::Compile& compile = config_.compile;
   options.memory = MemoryPolicyOf(compile);
@@ -130,9 +126,13 @@ PipelineOptions StepCompiler::PipelineFor(const Config::Compile::EpOverlap& over
   options.isolate_ep_group = overlap.isolate_process_group;
   options.overlap = {.mode = overlap.schedule,
                      .memory_headroom = overlap.memory_headroom,
-                     .memory_budget = BudgetBeside(constant_bytes),
+                     .memory_budget = MemoryCapacity(config_, world_, device_),
                      .pair_first = overlap.module_fqn.ends_with(".moe")};
   options.costs = [this](const Graph& graph) { return costs_.For(graph); };
+  options.constant_bytes = [this](const Graph& graph) {
+    const CategoryBytes constant = MeasureMemory(graph, StepMemory(config_, mesh_)).constant;
+    return std::accumulate(constant.begin(), constant.end(), int64_t{0});
+  };
   if (world_ != nullptr && audience_ == Audience::kJob) {
     options.decide_for_all = [this](const std::function<std::string()>& decide) {
       return world_->DecideForAll("the order of the step", decide);
@@ -152,8 +152,7 @@ PipelineReport StepCompiler::Run(PassList passes, Graph& graph) {
 }
 
 PipelineReport StepCompiler::Compile(Graph& graph, const Config::Compile::EpOverlap& overlap) {
-  const CategoryBytes constant = MeasureMemory(graph, StepMemory(config_, mesh_)).constant;
-  options_ = PipelineFor(overlap, std::accumulate(constant.begin(), constant.end(), int64_t{0}));
+  options_ = PipelineFor(overlap);
   unordered_ = nullptr;
   PassList passes = DefaultPipeline(options_);
   const bool orders = OrdersByCost(options_);

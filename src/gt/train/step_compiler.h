@@ -44,9 +44,8 @@ class StepCompiler {
   std::optional<Timeline> Predict(const Graph& graph);
 
  private:
-  PipelineOptions PipelineFor(const Config::Compile::EpOverlap& overlap, int64_t constant_bytes);
+  PipelineOptions PipelineFor(const Config::Compile::EpOverlap& overlap);
   PipelineReport Run(PassList passes, Graph& graph);
-  int64_t BudgetBeside(int64_t constant_bytes);
 
   const Config config_;
   const Mesh mesh_;
