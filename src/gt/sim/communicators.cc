@@ -9,14 +9,14 @@
 
 namespace gt {
 
-// A connection between two GPUs has, in each of its channels, 10 MiB where it arrives (the buffers of
-// the three protocols: 4 MiB, 4.7 MiB and 0.5 MiB, rounded up) and 2 MiB at either end for flags. Rings
-// have one connection in 24 channels, whatever the number of ranks. All-to-all connects every pair of
-// ranks in 32 channels: 3.28 GB on 8 x H100 (github.com/NVIDIA/nccl/issues/1685). Between nodes,
-// exchanges share one buffer.
+// A communicator took 388 to 390 MiB at its first collective on an H200 (the NCCL of libtorch 2.11, a
+// group of one rank; GpuJobs.CommunicatorsTakeMemory_gpu measures it). All-to-all connects every pair of
+// ranks in 32 channels, each with 10 MiB where it arrives (the buffers of the three protocols: 4 MiB,
+// 4.7 MiB and 0.5 MiB, rounded up) and 2 MiB at either end for flags: 3.28 GB on 8 x H100
+// (github.com/NVIDIA/nccl/issues/1685). Between nodes, exchanges share one buffer.
 CommunicatorMemory NcclMemory() {
   constexpr int64_t kChannel = int64_t{10 + 2 + 2} << 20;
-  return {.bytes_per_group = 24 * kChannel, .bytes_per_peer = 32 * kChannel};
+  return {.bytes_per_group = int64_t{390} << 20, .bytes_per_peer = 32 * kChannel};
 }
 
 int64_t CommunicatorBytes(const Graph& graph, const CommunicatorMemory& memory) {
