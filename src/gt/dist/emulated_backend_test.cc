@@ -174,10 +174,8 @@ std::optional<c10::Device> Gpu() {
 }
 
 // Products of float32 matrices have many small tiles, so their time is inversely proportional to the
-// multiprocessors that they find. Those of bfloat16 may start as many blocks as the device has
-// multiprocessors and split the work evenly among them; blocks that find no place then run after the
-// others, and the product takes twice as long. That is what happens beside real collectives, too, and
-// it is printed here.
+// multiprocessors that they find. What those of bfloat16 lose depends on how their last wave comes out,
+// and is printed only.
 TEST_F(EmulatedBackendTest, TokensTakeMultiprocessorsFromAMatrixProduct_gpu) {
   if (!Gpu()) GTEST_SKIP() << "there is no GPU here";
   const c10::Device device = *Gpu();
