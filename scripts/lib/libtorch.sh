@@ -6,7 +6,8 @@ torch_lean_extras=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 # Headers that the CUDA runtime's own include: without them gt is built without CUDA graphs.
 torch_headers=(nvidia-cuda-crt==13.0.88)
 
-# Sets torch_dir. Order: $GT_TORCH_DIR, the torch of the active python3, the cache, a new installation in the cache.
+# Sets torch_dir. Order: $GT_TORCH_DIR, the torch of the active python3, the cache. Fails when there is none yet: torch_dir
+# is then where install_torch will put it.
 find_torch() {
   if [ -n "${GT_TORCH_DIR-}" ]; then
     torch_dir=$(readlink -f -- "$GT_TORCH_DIR") || torch_dir=$GT_TORCH_DIR
@@ -17,10 +18,7 @@ find_torch() {
   fi
   torch_dir=$(python3 -c 'import importlib.util as u; print(*u.find_spec("torch").submodule_search_locations)' 2>/dev/null) &&
     is_right_torch "$torch_dir" && return
-  find_cached_torch && return
-  take_lock "$cache/torch.lock" "installing libtorch"
-  find_cached_torch || install_torch
-  drop_lock
+  find_cached_torch
 }
 
 is_right_torch() {
@@ -44,6 +42,8 @@ find_cached_torch() {
 
 # Installs beside the final place and renames at the end: a broken download never looks like an installation.
 install_torch() {
+  take_lock "$cache/torch.lock" "installing libtorch"
+  find_cached_torch && return # another gt has just installed it
   rm -rf "$cache"/partial.*
   local partial pip deps=(--no-deps "${torch_lean_extras[@]}") size='1.3 GB, about 1 minute'
   if wants_full_torch; then

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace gt {
+namespace gt::fqn_pattern_test {
 namespace {
 
 TEST(FqnPattern, ComparesComponentByComponent) {
@@ -66,4 +66,4 @@ TEST(FqnPattern, SaysWhatIsWrongWithAPattern) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::fqn_pattern_test

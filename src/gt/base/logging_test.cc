@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-namespace gt {
+namespace gt::logging_test {
 namespace {
 
 class LoggingTest : public ::testing::Test {
@@ -71,4 +71,4 @@ TEST_F(LoggingDeathTest, AMistypedEnvironmentVariableIsSaidAndIgnored) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::logging_test

@@ -10,6 +10,10 @@ int64_t TotalMemory();
 // Bytes that can still be filled without anything being killed or swapped out.
 int64_t AvailableMemory();
 
+inline int64_t Gibibytes(double count) {
+  return static_cast<int64_t>(count * static_cast<double>(int64_t{1} << 30));
+}
+
 // Most bytes that this process has had in memory at a time.
 int64_t PeakResidentMemory();
 

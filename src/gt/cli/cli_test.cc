@@ -9,7 +9,7 @@
 #include <fstream>
 #include <sstream>
 
-namespace gt {
+namespace gt::cli_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -164,4 +164,4 @@ TEST(Cli, DocumentsAreUpToDate) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::cli_test

@@ -16,7 +16,7 @@
 namespace gt::cli {
 namespace {
 
-struct Wanted {
+struct MemoryFlags {
   std::string json, svg;  // files to write; empty: none
   int64_t top = 20;
 };
@@ -28,7 +28,7 @@ void WriteText(const std::string& path, const std::string& text) {
   fmt::print("written to {}\n", path);
 }
 
-void Measure(const Config& config, World& world, const Wanted& wanted) {
+void Measure(const Config& config, World& world, const MemoryFlags& wanted) {
   // A step for a GPU can be measured on a machine without one.
   c10::Device device =
       config.device == DeviceChoice::kCuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
@@ -53,7 +53,7 @@ void Measure(const Config& config, World& world, const Wanted& wanted) {
 
 int RunMemory(Arguments args) {
   Config config;
-  Wanted wanted;
+  MemoryFlags wanted;
   CommandLine line("gt memory",
                    "shows the memory that the train step of a model needs, without allocating it");
   line.Flag("json", &wanted.json, "write curve, categories and tensors to this file, as JSON")

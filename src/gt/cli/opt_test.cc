@@ -10,7 +10,7 @@
 
 #include "gt/passes/registry.h"
 
-namespace gt {
+namespace gt::opt_test {
 namespace {
 
 constexpr std::string_view kGraph =
@@ -107,4 +107,4 @@ TEST_F(Opt, ExplainsBadInput) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::opt_test

@@ -24,7 +24,7 @@
 namespace gt::cli {
 namespace {
 
-struct Wanted {
+struct SimulateFlags {
   std::string graph;  // a stored graph to simulate; empty: the step of the configured model
   std::string trace;  // file to write; empty: none
 };
@@ -66,7 +66,7 @@ std::unique_ptr<Graph> ReadStored(const std::string& path, World& world, const M
 }
 
 std::string TitleOf(const Config& config, const World& world, const Mesh& mesh,
-                    const Wanted& wanted) {
+                    const SimulateFlags& wanted) {
   std::string title = wanted.graph.empty()
                           ? fmt::format("{}: {} x {} tokens", ModelTitle(config),
                                         config.training.local_batch_size, config.training.seq_len)
@@ -77,7 +77,7 @@ std::string TitleOf(const Config& config, const World& world, const Mesh& mesh,
   return title;
 }
 
-void RunSimulation(const Config& config, World& world, const Wanted& wanted) {
+void RunSimulation(const Config& config, World& world, const SimulateFlags& wanted) {
   Mesh mesh(config.parallelism, world.size(), world.rank());
   std::unique_ptr<Graph> graph = wanted.graph.empty() ? CaptureConfigured(config, world, mesh)
                                                       : ReadStored(wanted.graph, world, mesh);
@@ -98,7 +98,7 @@ void RunSimulation(const Config& config, World& world, const Wanted& wanted) {
 
 int RunSimulate(Arguments args) {
   Config config;
-  Wanted wanted;
+  SimulateFlags wanted;
   CommandLine line(
       "gt simulate",
       "predicts how long the train step of a model takes on a cluster, and what of its "

@@ -8,7 +8,7 @@
 
 #include "gt/base/error.h"
 
-namespace gt {
+namespace gt::command_line_test {
 namespace {
 
 using Args = std::vector<std::string>;
@@ -304,4 +304,4 @@ TEST(CommandLine, TakesTheArgumentsOfMain) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::command_line_test

@@ -10,7 +10,7 @@
 #include "gt/base/logging.h"
 #include "gt/config/command_line.h"
 
-namespace gt {
+namespace gt::config_test {
 namespace {
 
 Error ErrorOf(const std::function<void()>& action) {
@@ -496,4 +496,4 @@ TEST(EpOverlapConfig, RejectsBadValues) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::config_test

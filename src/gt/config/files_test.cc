@@ -4,7 +4,7 @@
 
 #include "gt/base/error.h"
 
-namespace gt {
+namespace gt::files_test {
 namespace {
 
 TEST(Files, ClustersAreNamesOrFiles) {
@@ -33,4 +33,4 @@ TEST(Files, CostsAreReadWhenAskedFor) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::files_test

@@ -10,7 +10,7 @@
 #include "gt/base/error.h"
 #include "gt/storage/temp_folder_test_util.h"
 
-namespace gt {
+namespace gt::fingerprint_test {
 namespace {
 
 constexpr std::string_view kVersion = "libtorch 2.11.0, gt 0.1.0";
@@ -260,4 +260,4 @@ TEST(ConfigFingerprint, TellsOptionsApart) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::fingerprint_test

@@ -4,7 +4,7 @@
 
 #include "gt/base/error.h"
 
-namespace gt {
+namespace gt::moe_load_test {
 namespace {
 
 std::string MessageOf(const Config& config, ErrorCode code) {
@@ -57,4 +57,4 @@ TEST(MoeLoad, AgreesWithTheOlderFlag) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::moe_load_test

@@ -4,7 +4,7 @@
 
 #include "gt/base/error.h"
 
-namespace gt::toml {
+namespace gt::toml::toml_test {
 namespace {
 
 template <typename T>
@@ -156,4 +156,4 @@ TEST(Toml, SurvivesDamage) {
 }
 
 }  // namespace
-}  // namespace gt::toml
+}  // namespace gt::toml::toml_test

@@ -6,7 +6,7 @@
 
 #include "gt/conformance/harness.h"
 
-namespace gt::conformance {
+namespace gt::conformance::attention_test {
 namespace {
 
 constexpr DType kAttentionTypes[] = {DType::kFloat32, DType::kFloat64, DType::kBFloat16};
@@ -310,4 +310,4 @@ TEST(RecordedConformance, GroupedQueries) {
 }
 
 }  // namespace
-}  // namespace gt::conformance
+}  // namespace gt::conformance::attention_test

@@ -5,7 +5,7 @@
 #include "gt/conformance/harness.h"
 #include "gt/dist/idle_backend.h"
 
-namespace gt::conformance {
+namespace gt::conformance::collectives_test {
 namespace {
 
 constexpr int64_t kRanks = 4;
@@ -90,4 +90,4 @@ Conform kWait("_c10d_functional::wait_tensor", [](Case& c) {
 });
 
 }  // namespace
-}  // namespace gt::conformance
+}  // namespace gt::conformance::collectives_test

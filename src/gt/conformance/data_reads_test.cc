@@ -1,7 +1,7 @@
 // Cases of ops/data_reads.cc.
 #include "gt/conformance/harness.h"
 
-namespace gt::conformance {
+namespace gt::conformance::data_reads_test {
 namespace {
 
 Conform kLocalScalar("aten::_local_scalar_dense",
@@ -14,4 +14,4 @@ Conform kLocalScalar("aten::_local_scalar_dense",
 Exempt kReadInts({"gt::read_ints"}, "an operator of our own; see ops/data_reads_test.cc");
 
 }  // namespace
-}  // namespace gt::conformance
+}  // namespace gt::conformance::data_reads_test

@@ -1,7 +1,7 @@
 // Cases of ops/elementwise.cc.
 #include "gt/conformance/harness.h"
 
-namespace gt::conformance {
+namespace gt::conformance::elementwise_test {
 namespace {
 
 // Two operands of one broadcast shape; the second may be a number.
@@ -294,4 +294,4 @@ Conform kAssertMessage("aten::_assert_async.msg", [](Case& c) {
 });
 
 }  // namespace
-}  // namespace gt::conformance
+}  // namespace gt::conformance::elementwise_test

@@ -3,7 +3,7 @@
 
 #include "gt/conformance/harness.h"
 
-namespace gt::conformance {
+namespace gt::conformance::factories_test {
 namespace {
 
 constexpr DType kCountTypes[] = {DType::kInt64, DType::kFloat32, DType::kInt32};
@@ -165,4 +165,4 @@ Conform kDropoutGradient("aten::native_dropout_backward", [](Case& c) {
 });
 
 }  // namespace
-}  // namespace gt::conformance
+}  // namespace gt::conformance::factories_test

@@ -3,7 +3,7 @@
 
 #include "gt/conformance/harness.h"
 
-namespace gt::conformance {
+namespace gt::conformance::indexing_test {
 namespace {
 
 constexpr DType kIndexTypes[] = {DType::kInt64, DType::kInt32};
@@ -334,4 +334,4 @@ TEST(RecordedConformance, IndexOnCuda) {
 }
 
 }  // namespace
-}  // namespace gt::conformance
+}  // namespace gt::conformance::indexing_test

@@ -1,7 +1,7 @@
 // Cases of ops/loss.cc.
 #include "gt/conformance/harness.h"
 
-namespace gt::conformance {
+namespace gt::conformance::loss_test {
 namespace {
 
 constexpr DType kLossTypes[] = {DType::kFloat32, DType::kFloat64, DType::kBFloat16};
@@ -91,4 +91,4 @@ Conform kBce("aten::binary_cross_entropy_with_logits", [](Case& c) {
 });
 
 }  // namespace
-}  // namespace gt::conformance
+}  // namespace gt::conformance::loss_test

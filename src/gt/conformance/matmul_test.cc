@@ -1,7 +1,7 @@
 // Cases of ops/matmul.cc.
 #include "gt/conformance/harness.h"
 
-namespace gt::conformance {
+namespace gt::conformance::matmul_test {
 namespace {
 
 constexpr DType kFactorTypes[] = {DType::kFloat32, DType::kFloat64, DType::kBFloat16,
@@ -109,4 +109,4 @@ Conform kGroupedBatch("aten::_grouped_mm", [](Case& c) {
 });
 
 }  // namespace
-}  // namespace gt::conformance
+}  // namespace gt::conformance::matmul_test

@@ -3,7 +3,7 @@
 
 #include "gt/conformance/harness.h"
 
-namespace gt::conformance {
+namespace gt::conformance::normalization_test {
 namespace {
 
 struct Normalized {
@@ -103,4 +103,4 @@ TEST(RecordedConformance, FusedRmsNorm) {
 }
 
 }  // namespace
-}  // namespace gt::conformance
+}  // namespace gt::conformance::normalization_test

@@ -1,7 +1,7 @@
 // Cases of ops/reductions.cc.
 #include "gt/conformance/harness.h"
 
-namespace gt::conformance {
+namespace gt::conformance::reductions_test {
 namespace {
 
 template <typename Types>
@@ -170,4 +170,4 @@ Conform kStableSort("aten::sort.stable", [](Case& c) {
 });
 
 }  // namespace
-}  // namespace gt::conformance
+}  // namespace gt::conformance::reductions_test

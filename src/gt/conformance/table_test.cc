@@ -9,7 +9,7 @@
 #include "gt/conformance/harness.h"
 #include "gt/exec/convert.h"
 
-namespace gt::conformance {
+namespace gt::conformance::table_test {
 namespace {
 
 std::vector<const Operator*> OperatorsOfLibtorch() {
@@ -146,4 +146,4 @@ TEST(OperatorTable, EveryOperatorHasConformanceCases) {
 }
 
 }  // namespace
-}  // namespace gt::conformance
+}  // namespace gt::conformance::table_test

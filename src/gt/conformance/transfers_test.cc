@@ -2,7 +2,7 @@
 // train/memory_test.cc.
 #include "gt/conformance/harness.h"
 
-namespace gt::conformance {
+namespace gt::conformance::transfers_test {
 namespace {
 
 void AnyTensor(Case& c) { c.Tensor(c.Pick(kNumberTypes), c.RandomShape(0, 3)); }
@@ -22,4 +22,4 @@ Exempt kGenerators({"gt::generator_state", "gt::set_generator_state"},
                    "operators of our own; not every tensor of the right type is a state");
 
 }  // namespace
-}  // namespace gt::conformance
+}  // namespace gt::conformance::transfers_test

@@ -1,7 +1,7 @@
 // Cases of ops/views.cc.
 #include "gt/conformance/harness.h"
 
-namespace gt::conformance {
+namespace gt::conformance::views_test {
 namespace {
 
 // Any dtype: views do not look at it.
@@ -319,4 +319,4 @@ Conform kAsStridedScatter("aten::as_strided_scatter", [](Case& c) {
 });
 
 }  // namespace
-}  // namespace gt::conformance
+}  // namespace gt::conformance::views_test

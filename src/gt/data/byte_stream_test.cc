@@ -4,13 +4,13 @@
 
 #include "gt/data/data_test_util.h"
 
-namespace gt {
+namespace gt::byte_stream_test {
 namespace {
 
 using testing::ErrorOf;
 using testing::ExpectError;
 
-DataFile FileWith(const testing::TempFolder& folder, const std::string& name,
+DataFile FileWith(const testing::DataFolder& folder, const std::string& name,
                   std::string_view bytes, Compression compression) {
   return {folder.Write(name, bytes), name, compression, std::ssize(bytes)};
 }
@@ -36,7 +36,7 @@ std::string SampleText() {
 }
 
 TEST(ByteStreamTest, PlainFilesReadAsTheyAre) {
-  testing::TempFolder folder;
+  testing::DataFolder folder;
   const std::string text = SampleText();
   const DataFile file = FileWith(folder, "a", text, Compression::kNone);
   EXPECT_EQ(ReadAll(file, 1000), text);
@@ -63,7 +63,7 @@ class CompressedStreamTest : public ::testing::TestWithParam<Format> {
   DataFile Compressed(const std::string& bytes) const {
     return FileWith(folder_, "a", bytes, GetParam().compression);
   }
-  testing::TempFolder folder_;
+  testing::DataFolder folder_;
 };
 
 TEST_P(CompressedStreamTest, ReadsAtAnyGranularity) {
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Gzip, CompressedStreamTest,
                          ::testing::Values(Format{"gzip", Compression::kGzip, testing::Gzip}));
 
 TEST(ByteStreamTest, GzipChecksItsSum) {
-  testing::TempFolder folder;
+  testing::DataFolder folder;
   std::string bytes = testing::Gzip(SampleText());
   bytes[bytes.size() - 8] ^= 1;
   const DataFile file = FileWith(folder, "a", bytes, Compression::kGzip);
@@ -120,4 +120,4 @@ INSTANTIATE_TEST_SUITE_P(Zstd, CompressedStreamTest,
 #endif
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::byte_stream_test

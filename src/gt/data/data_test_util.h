@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gt/base/error.h"
+#include "gt/storage/temp_folder_test_util.h"
 
 #ifdef GT_HAVE_ZLIB
 #include <zlib.h>
@@ -22,30 +23,21 @@
 
 namespace gt::testing {
 
-// A folder that is gone after the test.
-class TempFolder {
+// Training data for one test, removed afterwards.
+class DataFolder {
  public:
-  TempFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "gt_data_XXXXXX").string();
-    GT_CHECK(mkdtemp(name.data()) != nullptr, "no folder for the test");
-    path_ = name;
-  }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  ~TempFolder() { std::filesystem::remove_all(path_); }
-
   // Path of a new file with these bytes.
   std::string Write(const std::string& name, std::string_view bytes) const {
-    const std::filesystem::path path = path_ / name;
+    const std::filesystem::path path = folder_ / name;
     std::filesystem::create_directories(path.parent_path());
     std::ofstream(path, std::ios::binary).write(bytes.data(), std::ssize(bytes));
     return path.string();
   }
 
-  std::string path() const { return path_.string(); }
+  std::string path() const { return folder_.path().string(); }
 
  private:
-  std::filesystem::path path_;
+  TempFolder folder_;
 };
 
 // The error that `body` ends with, as "GT-E0713 message"; empty when it does not fail.

@@ -4,7 +4,7 @@
 
 #include "gt/data/data_test_util.h"
 
-namespace gt {
+namespace gt::files_test {
 namespace {
 
 using testing::ErrorOf;
@@ -16,12 +16,12 @@ std::vector<std::string> Names(const DataFiles& files) {
   return names;
 }
 
-DataKind KindOf(const testing::TempFolder& folder, const std::string& name) {
+DataKind KindOf(const testing::DataFolder& folder, const std::string& name) {
   return FindDataFiles(folder.Write(name, "x")).kind;
 }
 
 TEST(FilesTest, NamesSayWhatFilesHold) {
-  testing::TempFolder folder;
+  testing::DataFolder folder;
   EXPECT_EQ(KindOf(folder, "a.txt"), DataKind::kText);
   EXPECT_EQ(KindOf(folder, "a.md"), DataKind::kText);
   EXPECT_EQ(KindOf(folder, "a.jsonl"), DataKind::kJsonl);
@@ -37,7 +37,7 @@ TEST(FilesTest, NamesSayWhatFilesHold) {
 }
 
 TEST(FilesTest, FoldersAreWalkedInTheOrderOfNames) {
-  testing::TempFolder folder;
+  testing::DataFolder folder;
   folder.Write("b.txt", "12");
   folder.Write("a/z.md", "123");
   folder.Write("a/y/x.txt", "1");
@@ -51,7 +51,7 @@ TEST(FilesTest, FoldersAreWalkedInTheOrderOfNames) {
 }
 
 TEST(FilesTest, SidecarsAreNoData) {
-  testing::TempFolder folder;
+  testing::DataFolder folder;
   const std::string a = folder.Write("a.bin", "12");
   folder.Write("a.json", "{}");
   const std::string b = folder.Write("b.bin", "12");
@@ -63,7 +63,7 @@ TEST(FilesTest, SidecarsAreNoData) {
 }
 
 TEST(FilesTest, MixedKindsAreListed) {
-  testing::TempFolder folder;
+  testing::DataFolder folder;
   folder.Write("a.txt", "x");
   folder.Write("b.jsonl", "x");
   folder.Write("c.jsonl.gz", "x");
@@ -72,7 +72,7 @@ TEST(FilesTest, MixedKindsAreListed) {
 }
 
 TEST(FilesTest, UnknownNamesInFoldersAreListedUpToALimit) {
-  testing::TempFolder folder;
+  testing::DataFolder folder;
   folder.Write("a.txt", "x");
   for (int i = 10; i < 22; ++i) folder.Write(fmt::format("part{}.parquet", i), "x");
   ExpectError(ErrorOf([&] { FindDataFiles(folder.path()); }), ErrorCode::kBadData,
@@ -80,7 +80,7 @@ TEST(FilesTest, UnknownNamesInFoldersAreListedUpToALimit) {
 }
 
 TEST(FilesTest, NothingToReadIsAnError) {
-  testing::TempFolder folder;
+  testing::DataFolder folder;
   ExpectError(ErrorOf([&] { FindDataFiles(folder.path()); }), ErrorCode::kDataUnreadable,
               {folder.path(), "no data files"});
   ExpectError(ErrorOf([&] { FindDataFiles(folder.path() + "/x"); }), ErrorCode::kDataUnreadable,
@@ -93,14 +93,14 @@ TEST(FilesTest, NothingToReadIsAnError) {
 }
 
 TEST(FilesTest, BinaryFilesAreNotTakenForText) {
-  testing::TempFolder folder;
+  testing::DataFolder folder;
   ExpectError(ErrorOf([&] { FindDataFiles(folder.Write("a.parquet", std::string("PAR1\0x", 6))); }),
               ErrorCode::kBadData, {"a.parquet", "not text"});
   EXPECT_EQ(KindOf(folder, "b.parquet"), DataKind::kText);  // the name alone is no reason
 }
 
 TEST(FilesTest, FingerprintsTellNamesAndSizes) {
-  testing::TempFolder folder;
+  testing::DataFolder folder;
   const auto fingerprint = [&](const std::string& name, const std::string& bytes) {
     return FindDataFiles(folder.Write(name, bytes)).Fingerprint();
   };
@@ -120,4 +120,4 @@ TEST(FilesTest, SizesAreReadable) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::files_test

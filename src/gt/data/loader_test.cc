@@ -9,9 +9,10 @@
 
 #include "gt/data/data_test_util.h"
 
-namespace gt {
+namespace gt::loader_test {
 namespace {
 
+using testing::DataFolder;
 using testing::ErrorOf;
 using testing::ExpectError;
 using testing::kBos;
@@ -19,7 +20,6 @@ using testing::kByteVocabulary;
 using testing::kEos;
 using testing::Npy;
 using testing::RawBytes;
-using testing::TempFolder;
 using Numbers = std::vector<int64_t>;
 
 LoaderOptions Options(const std::string& path, int64_t rows, int64_t length) {
@@ -67,7 +67,7 @@ Numbers CountFrom(int64_t first, int64_t count) {
 }
 
 TEST(LoaderTest, PacksDocumentsWithoutGaps) {
-  TempFolder folder;
+  DataFolder folder;
   Loader loader(WithSpecials(Options(folder.Write("a.jsonl", Jsonl({"abc", "d", "ef"})), 2, 4)));
   const TokenBatch first = loader.Next();
   EXPECT_EQ(first.rows, 2);
@@ -85,7 +85,7 @@ TEST(LoaderTest, PacksDocumentsWithoutGaps) {
 }
 
 TEST(LoaderTest, SpecialTokensAreLeftOutWhereThereAreNone) {
-  TempFolder folder;
+  DataFolder folder;
   LoaderOptions options = Options(folder.Write("a.jsonl", Jsonl({"abc", "d", "ef"})), 1, 6);
   TokenBatch batch = Loader(options).Next();
   EXPECT_EQ(Spelled(batch.tokens), "abcdef");
@@ -97,14 +97,14 @@ TEST(LoaderTest, SpecialTokensAreLeftOutWhereThereAreNone) {
 }
 
 TEST(LoaderTest, EmptyDocumentsLeaveNoTrace) {
-  TempFolder folder;
+  DataFolder folder;
   Loader loader(WithSpecials(Options(folder.Write("a.jsonl", Jsonl({"", "a", "", "b"})), 1, 6)));
   EXPECT_EQ(Spelled(loader.Next().tokens), "<a><b>");
 }
 
 // A text file in order is one document, however many pieces it is read in.
 TEST(LoaderTest, TextReadInOrderIsOneDocument) {
-  TempFolder folder;
+  DataFolder folder;
   std::string text;
   while (text.size() < 20'000) text += "a line of text\n";
   Loader loader(WithSpecials(Options(folder.Write("a.txt", text), 1, 30'000)));
@@ -116,7 +116,7 @@ TEST(LoaderTest, TextReadInOrderIsOneDocument) {
 }
 
 TEST(LoaderTest, DataSmallerThanARowRepeats) {
-  TempFolder folder;
+  DataFolder folder;
   Loader text(Options(folder.Write("a.txt", "ab"), 1, 7));
   EXPECT_EQ(Spelled(text.Next().tokens), "abababa");
   const TokenBatch second = text.Next();
@@ -129,7 +129,7 @@ TEST(LoaderTest, DataSmallerThanARowRepeats) {
 }
 
 TEST(LoaderTest, RowsComeInOrderAndRepeat) {
-  TempFolder folder;
+  DataFolder folder;
   const std::string data = RawBytes<uint16_t>({0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23});
   LoaderOptions options =
       WithSpecials(Options(folder.Write("a.npy", Npy("<u2", "(3, 4)", data)), 2, 3));
@@ -144,7 +144,7 @@ TEST(LoaderTest, RowsComeInOrderAndRepeat) {
 }
 
 TEST(LoaderTest, RowsAreDealtToRanksByBatch) {
-  TempFolder folder;
+  DataFolder folder;
   std::vector<uint16_t> tokens;
   for (uint16_t row = 0; row < 10; ++row) tokens.insert(tokens.end(), {row, 100});
   LoaderOptions options =
@@ -163,7 +163,7 @@ TEST(LoaderTest, RowsAreDealtToRanksByBatch) {
 }
 
 TEST(LoaderTest, ShuffledRowsAreAllThereInEveryEpoch) {
-  TempFolder folder;
+  DataFolder folder;
   std::vector<uint16_t> tokens;
   for (uint16_t row = 0; row < 10; ++row) tokens.insert(tokens.end(), {row, 100});
   LoaderOptions options =
@@ -182,7 +182,7 @@ TEST(LoaderTest, ShuffledRowsAreAllThereInEveryEpoch) {
 }
 
 TEST(LoaderTest, StreamsGoOnAcrossFilesAndTheEnd) {
-  TempFolder folder;
+  DataFolder folder;
   folder.Write("a.npy", Npy("<u2", "(3,)", RawBytes<uint16_t>({1, 2, 3})));
   folder.Write("b.npy", Npy("<i8", "(4,)", RawBytes<int64_t>({4, 5, 6, 7})));
   LoaderOptions options = Options(folder.path(), 1, 5);
@@ -201,7 +201,7 @@ TEST(LoaderTest, StreamsGoOnAcrossFilesAndTheEnd) {
 }
 
 TEST(LoaderTest, ShuffledStreamsHaveEveryTokenAsALabel) {
-  TempFolder folder;
+  DataFolder folder;
   LoaderOptions options =
       Options(folder.Write("a.npy", Npy("<i8", "(98,)", RawBytes(CountFrom(0, 98)))), 10, 10);
   options.shuffle = LoaderShuffle::kAuto;
@@ -251,7 +251,7 @@ std::vector<Case> Cases() {
 template <typename Body>
 void ForEachCase(const Body& body) {
   for (const Case& c : Cases()) {
-    TempFolder folder;
+    DataFolder folder;
     const bool is_long = c.bytes.size() > 10'000 || c.file == "a.txt.gz";
     LoaderOptions options =
         WithSpecials(Options(folder.Write(c.file, c.bytes), 2, is_long ? 1500 : 7));
@@ -328,7 +328,7 @@ TEST(LoaderTest, TheSeedDecidesTheOrder) {
 }
 
 TEST(LoaderTest, RefusesTheStateOfAnotherJob) {
-  TempFolder folder;
+  DataFolder folder;
   LoaderOptions options = Options(folder.Write("a.jsonl", Jsonl({"abc", "de", "fg"})), 2, 4);
   options.world = 2;
   Loader loader(options);
@@ -383,7 +383,7 @@ TEST(LoaderTest, RefusesDamagedStates) {
 }
 
 TEST(LoaderTest, ANewTokenizerIsNoticed) {
-  TempFolder folder;
+  DataFolder folder;
   LoaderOptions options = Options(folder.Write("a.jsonl", Jsonl({"abcdefgh"})), 1, 6);
   Loader loader(options);
   loader.Next();
@@ -394,7 +394,7 @@ TEST(LoaderTest, ANewTokenizerIsNoticed) {
 }
 
 TEST(LoaderTest, IdsOutsideOfTheVocabularyAreNamed) {
-  TempFolder folder;
+  DataFolder folder;
   LoaderOptions options = Options(folder.Write("a.jsonl", Jsonl({"abc", "aZz"})), 1, 4);
   options.vocab_size = 'c' + 1;
   ExpectError(ErrorOf([&] { Loader(options).Next(); }), ErrorCode::kTokenOutOfVocabulary,
@@ -409,7 +409,7 @@ TEST(LoaderTest, IdsOutsideOfTheVocabularyAreNamed) {
 }
 
 TEST(LoaderTest, TooLittleDataIsAnError) {
-  TempFolder folder;
+  DataFolder folder;
   const auto refused = [&](const std::string& file, const std::string& bytes,
                            const std::string& part, int64_t world = 1) {
     LoaderOptions options = Options(folder.Write(file, bytes), 1, 4);
@@ -428,7 +428,7 @@ TEST(LoaderTest, TooLittleDataIsAnError) {
 }
 
 TEST(LoaderTest, RowsOfAnotherLengthAreRefusedWithBothNumbers) {
-  TempFolder folder;
+  DataFolder folder;
   const std::string path = folder.Write("a.npy", Npy("|u1", "(2, 5)", "abcdefghij"));
   ExpectError(ErrorOf([&] { Loader loader(Options(path, 1, 5)); }), ErrorCode::kBadData,
               {"rows have 5 tokens", "rows of 6", "sequence length to 4"});
@@ -438,7 +438,7 @@ TEST(LoaderTest, RowsOfAnotherLengthAreRefusedWithBothNumbers) {
 }
 
 TEST(LoaderTest, ErrorsOfTheBackgroundThreadSurfaceInOrder) {
-  TempFolder folder;
+  DataFolder folder;
   LoaderOptions options =
       Options(folder.Write("a.jsonl", Jsonl({"abcd", "efgh"}) + "broken\n"), 1, 3);
   for (const int64_t prefetch : {0, 1, 8}) {
@@ -454,7 +454,7 @@ TEST(LoaderTest, ErrorsOfTheBackgroundThreadSurfaceInOrder) {
 }
 
 TEST(LoaderTest, CanBeDroppedWhileItWorks) {
-  TempFolder folder;
+  DataFolder folder;
   LoaderOptions options = Options(folder.Write("a.jsonl", Jsonl({"abcd", "efgh"})), 1, 3);
   options.prefetch = 2;
   for (int taken = 0; taken < 3; ++taken) {
@@ -464,7 +464,7 @@ TEST(LoaderTest, CanBeDroppedWhileItWorks) {
 }
 
 TEST(LoaderTest, CountsTheTimeItWaits) {
-  TempFolder folder;
+  DataFolder folder;
   LoaderOptions options = Options(folder.Write("a.jsonl", Jsonl({"abcd", "efgh"})), 1, 3);
   options.encode = [](std::string_view text, std::vector<int32_t>& append) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -480,7 +480,7 @@ TEST(LoaderTest, CountsTheTimeItWaits) {
 }
 
 TEST(LoaderTest, DescribesItself) {
-  TempFolder folder;
+  DataFolder folder;
   const auto describe = [](const std::string& path, int64_t length) {
     return Loader(Options(path, 1, length)).Describe();
   };
@@ -496,4 +496,4 @@ TEST(LoaderTest, DescribesItself) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::loader_test

@@ -5,7 +5,7 @@
 #include "gt/data/data_test_util.h"
 #include "gt/storage/mapped_file.h"
 
-namespace gt {
+namespace gt::npy_test {
 namespace {
 
 using testing::ErrorOf;
@@ -97,4 +97,4 @@ TEST(NpyTest, RefusesFilesCutShortAnywhere) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::npy_test

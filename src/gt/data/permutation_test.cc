@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-namespace gt {
+namespace gt::permutation_test {
 namespace {
 
 std::vector<int64_t> All(int64_t size, uint64_t seed) {
@@ -65,4 +65,4 @@ TEST(PermutationTest, MovesThingsFar) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::permutation_test

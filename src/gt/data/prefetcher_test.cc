@@ -5,7 +5,7 @@
 #include <atomic>
 #include <stdexcept>
 
-namespace gt {
+namespace gt::prefetcher_test {
 namespace {
 
 TEST(PrefetcherTest, GivesEverythingInOrder) {
@@ -46,4 +46,4 @@ TEST(PrefetcherTest, CanBeDroppedAtAnyTime) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::prefetcher_test

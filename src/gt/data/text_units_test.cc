@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace gt {
+namespace gt::text_units_test {
 namespace {
 
 std::vector<std::string> Units(TextForm form, std::string_view bytes) {
@@ -102,4 +102,4 @@ TEST(TextUnitsTest, DeepNestingIsNoTrouble) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::text_units_test

@@ -7,7 +7,7 @@
 
 #include "gt/data/data_test_util.h"
 
-namespace gt {
+namespace gt::token_file_test {
 namespace {
 
 using testing::ErrorOf;
@@ -38,13 +38,13 @@ std::vector<T> As(const std::vector<int64_t>& numbers) {
 }
 
 template <typename T>
-std::vector<int64_t> ThroughNpy(const testing::TempFolder& folder, std::string_view descr) {
+std::vector<int64_t> ThroughNpy(const testing::DataFolder& folder, std::string_view descr) {
   const std::string data = RawBytes(As<T>(Counting(100)));
   return ReadAll(Open(folder.Write("a.npy", Npy(descr, "(100,)", data))));
 }
 
 TEST(TokenFileTest, ReadsEveryTypeOfNpy) {
-  testing::TempFolder folder;
+  testing::DataFolder folder;
   EXPECT_EQ(ThroughNpy<uint8_t>(folder, "|u1"), Counting(100));
   EXPECT_EQ(ThroughNpy<uint16_t>(folder, "<u2"), Counting(100));
   EXPECT_EQ(ThroughNpy<uint32_t>(folder, "<u4"), Counting(100));
@@ -61,7 +61,7 @@ TEST(TokenFileTest, ReadsWhatNumPyWrote) {
 }
 
 TEST(TokenFileTest, RawFilesAreAsWideAsTheVocabularyNeeds) {
-  testing::TempFolder folder;
+  testing::DataFolder folder;
   std::vector<int64_t> numbers = Counting(100);
   const std::string narrow = folder.Write("a.bin", RawBytes(As<uint16_t>(numbers)));
   EXPECT_EQ(ReadAll(Open(narrow, 65536)), numbers);
@@ -71,7 +71,7 @@ TEST(TokenFileTest, RawFilesAreAsWideAsTheVocabularyNeeds) {
 }
 
 TEST(TokenFileTest, RawFilesWithZeroUpperHalvesAreWider) {
-  testing::TempFolder folder;
+  testing::DataFolder folder;
   const std::vector<int64_t> numbers = Counting(100);
   EXPECT_EQ(Open(folder.Write("a.bin", RawBytes(As<uint32_t>(numbers)))).type(),
             TokenType::kUint32);
@@ -84,7 +84,7 @@ TEST(TokenFileTest, RawFilesWithZeroUpperHalvesAreWider) {
 }
 
 TEST(TokenFileTest, ASidecarDecides) {
-  testing::TempFolder folder;
+  testing::DataFolder folder;
   const std::string path = folder.Write("a.bin", RawBytes(As<uint32_t>(Counting(100))));
   folder.Write("a.json", R"({"dtype": "uint16", "shape": [20, 10]})");
   EXPECT_EQ(Open(path).type(), TokenType::kUint16);
@@ -95,7 +95,7 @@ TEST(TokenFileTest, ASidecarDecides) {
 }
 
 TEST(TokenFileTest, RefusesWrongSidecars) {
-  testing::TempFolder folder;
+  testing::DataFolder folder;
   const std::string path = folder.Write("a.bin", RawBytes(As<uint16_t>(Counting(100))));
   const auto refused = [&](const std::string& sidecar, const std::string& part) {
     folder.Write("a.json", sidecar);
@@ -116,14 +116,14 @@ TEST(TokenFileTest, RefusesWrongSidecars) {
 }
 
 TEST(TokenFileTest, RefusesBrokenRawFiles) {
-  testing::TempFolder folder;
+  testing::DataFolder folder;
   ExpectError(ErrorOf([&] { Open(folder.Write("a.bin", "abc")); }), ErrorCode::kBadData,
               {"3 bytes", "uint16"});
   EXPECT_EQ(Open(folder.Write("b.bin", "")).size(), 0);
 }
 
 TEST(TokenFileTest, NamesTheFirstIdOutsideOfTheVocabulary) {
-  testing::TempFolder folder;
+  testing::DataFolder folder;
   const auto error = [&](const std::string& descr, const std::string& data) {
     const TokenFile file = Open(folder.Write("a.npy", Npy(descr, "(3,)", data)));
     return ErrorOf([&] { ReadAll(file, 10); });
@@ -137,4 +137,4 @@ TEST(TokenFileTest, NamesTheFirstIdOutsideOfTheVocabulary) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::token_file_test

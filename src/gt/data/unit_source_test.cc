@@ -9,12 +9,12 @@
 #include "gt/data/data_test_util.h"
 #include "gt/data/text_units.h"
 
-namespace gt {
+namespace gt::unit_source_test {
 namespace {
 
+using testing::DataFolder;
 using testing::ErrorOf;
 using testing::ExpectError;
-using testing::TempFolder;
 
 std::unique_ptr<UnitSource> Open(const std::string& path, const UnitOrder& order) {
   const DataFiles files = FindDataFiles(path);
@@ -65,7 +65,7 @@ class UnitSourceTest : public ::testing::TestWithParam<Layout> {
   }
   std::string path() const { return folder_.path(); }
 
-  TempFolder folder_;
+  DataFolder folder_;
 };
 
 TEST_P(UnitSourceTest, UnshuffledIsTheOrderOfTheFiles) {
@@ -189,7 +189,7 @@ INSTANTIATE_TEST_SUITE_P(Gzip, UnitSourceTest,
 
 // Several blocks in a file: units are shuffled within each, and every place can be entered.
 TEST(StreamedSourceTest, ShufflesWithinBlocks) {
-  TempFolder folder;
+  DataFolder folder;
   const int count = 2 * static_cast<int>(kBlockUnits) + 100;
   const std::string path = folder.Write("a.jsonl.gz", testing::Gzip(Jsonl(Documents(0, count))));
   const UnitOrder order{.shuffle = true, .seed = 1};
@@ -213,7 +213,7 @@ TEST(StreamedSourceTest, ShufflesWithinBlocks) {
 }
 
 TEST(StreamedSourceTest, PlainAndCompressedFilesMayBeMixed) {
-  TempFolder folder;
+  DataFolder folder;
   folder.Write("a.jsonl.gz", testing::Gzip(Jsonl(Documents(0, 3))));
   folder.Write("b.jsonl", Jsonl(Documents(3, 3)));
   EXPECT_EQ(Epoch(folder.path(), {}), Documents(0, 6));
@@ -221,7 +221,7 @@ TEST(StreamedSourceTest, PlainAndCompressedFilesMayBeMixed) {
 
 // A line that is longer than every buffer.
 TEST(StreamedSourceTest, LongLinesAreReadWhole) {
-  TempFolder folder;
+  DataFolder folder;
   const std::string large(3'000'000, 'x');
   const std::string path =
       folder.Write("a.jsonl.gz", testing::Gzip(Jsonl({"first", large, "last"})));
@@ -230,4 +230,4 @@ TEST(StreamedSourceTest, LongLinesAreReadWhole) {
 #endif
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::unit_source_test

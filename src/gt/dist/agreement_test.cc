@@ -16,7 +16,7 @@
 #include "gt/dist/collectives.h"
 #include "gt/ir/text.h"
 
-namespace gt {
+namespace gt::agreement_test {
 namespace {
 
 class AgreementTest : public ::testing::Test {
@@ -315,4 +315,4 @@ TEST_F(AgreementTest, ACollectiveOfDifferentSizesFails) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::agreement_test

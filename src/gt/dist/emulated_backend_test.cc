@@ -17,7 +17,7 @@
 #include "gt/dist/multiprocessor_claim.h"
 #include "gt/exec/device.h"
 
-namespace gt {
+namespace gt::emulated_backend_test {
 namespace {
 
 Group Ranks(const std::string& name, int64_t count) {
@@ -276,4 +276,4 @@ TEST_F(EmulatedBackendTest, AClaimEndsByItself_gpu) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::emulated_backend_test

@@ -4,7 +4,7 @@
 
 #include "gt/base/error.h"
 
-namespace gt {
+namespace gt::mesh_test {
 namespace {
 
 using Ranks = std::vector<int64_t>;
@@ -87,4 +87,4 @@ TEST(MeshTest, BrokenLawsAreNamed) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::mesh_test

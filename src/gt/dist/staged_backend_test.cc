@@ -17,7 +17,7 @@
 #include "gt/dist/idle_backend.h"
 #include "gt/exec/device.h"
 
-namespace gt {
+namespace gt::staged_backend_test {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
@@ -286,4 +286,4 @@ TEST_F(StagedBackendOnGpu, FollowsTheStreams_gpu) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::staged_backend_test

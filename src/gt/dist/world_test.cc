@@ -13,7 +13,7 @@
 #include "gt/train/setup.h"
 #include "gt/train/step.h"
 
-namespace gt {
+namespace gt::world_test {
 namespace {
 
 Config Pretended(CommBackend backend, int64_t ranks) {
@@ -182,4 +182,4 @@ TEST(WorldTest, CastsComeBeforeGathersAndSumsAreInFloat32) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::world_test

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-namespace gt {
+namespace gt::cpu_memory_test {
 namespace {
 
 TEST(CpuMemory, CountsTensorsAndTheirPeak) {
@@ -60,4 +60,4 @@ TEST(CpuMemory, EmptyTensorsAndGrowingOnesAreFine) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::cpu_memory_test

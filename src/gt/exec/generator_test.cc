@@ -8,7 +8,7 @@
 
 #include "gt/exec/device.h"
 
-namespace gt {
+namespace gt::generator_test {
 namespace {
 
 at::Tensor Draw(c10::Device device = at::kCPU) {
@@ -97,4 +97,4 @@ TEST(Generator, WithoutAScopeItIsLibtorchsOwn) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::generator_test

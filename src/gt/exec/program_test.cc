@@ -8,7 +8,7 @@
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 
-namespace gt {
+namespace gt::program_test {
 namespace {
 
 std::unique_ptr<Graph> Checked(const std::string& text) {
@@ -153,4 +153,4 @@ TEST(Reference, AWrongTypeInTheGraphIsFound) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::program_test

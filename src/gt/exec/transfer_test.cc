@@ -11,7 +11,7 @@
 #include "gt/exec/reference.h"
 #include "gt/ir/text.h"
 
-namespace gt {
+namespace gt::transfer_test {
 namespace {
 
 template <typename Signature>
@@ -126,4 +126,4 @@ TEST(HostPool, AFullMachineIsAnErrorAndFreeBuffersGoFirst) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::transfer_test

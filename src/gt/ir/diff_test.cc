@@ -7,7 +7,7 @@
 #include "gt/ir/random_graph_test_util.h"
 #include "gt/ir/text.h"
 
-namespace gt {
+namespace gt::diff_test {
 namespace {
 
 using testing::RandomGraph;
@@ -108,4 +108,4 @@ TEST(DiffTest, LooksIntoNestedGraphs) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::diff_test

@@ -9,7 +9,7 @@
 
 #include "gt/base/error.h"
 
-namespace gt {
+namespace gt::dim_test {
 namespace {
 
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
@@ -218,4 +218,4 @@ TEST(DimTest, CanonicalFormKeepsTheValue) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::dim_test

@@ -12,7 +12,7 @@
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 
-namespace gt {
+namespace gt::graph_test {
 namespace {
 
 using testing::NodeBuilder;
@@ -262,4 +262,4 @@ TEST(GraphHashTest, SeesTheOrderOfNodes) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::graph_test

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace gt {
+namespace gt::layering_test {
 namespace {
 
 // What an #include line names; empty for other lines.
@@ -69,4 +69,4 @@ TEST(LayeringTest, CoreIncludesNothingFromAbove) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::layering_test

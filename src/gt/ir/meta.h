@@ -52,6 +52,7 @@ struct Meta {
   Name fsdp_bucket;
   std::shared_ptr<const ChunkMeta> chunk;  // null: not part of a chunked region
 
+  bool is_backward() const { return phase == Phase::kBackward; }
   bool operator==(const Meta& other) const;
 };
 

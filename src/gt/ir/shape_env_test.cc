@@ -4,7 +4,7 @@
 
 #include "gt/base/error.h"
 
-namespace gt {
+namespace gt::shape_env_test {
 namespace {
 
 template <typename Work>
@@ -191,4 +191,4 @@ TEST(ShapeEnvFacts, PartsOfASumAreNotLargerThanTheSum) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::shape_env_test

@@ -16,7 +16,7 @@
 #include "gt/ir/text_property_test_util.h"
 #include "gt/ir/verifier.h"
 
-namespace gt {
+namespace gt::text_test {
 namespace {
 
 using testing::NodeBuilder;
@@ -580,4 +580,4 @@ TEST(TextTest, ReadsFiles) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::text_test

@@ -4,7 +4,7 @@
 
 #include "gt/ir/shape_env.h"
 
-namespace gt {
+namespace gt::type_test {
 namespace {
 
 TEST(TypeTest, DTypeNamesReadBack) {
@@ -73,4 +73,4 @@ TEST(TypeTest, TensorTypes) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::type_test

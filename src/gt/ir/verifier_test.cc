@@ -12,7 +12,7 @@
 #include "gt/ir/random_graph_test_util.h"
 #include "gt/ir/text.h"
 
-namespace gt {
+namespace gt::verifier_test {
 namespace {
 
 using testing::NodeBuilder;
@@ -436,4 +436,4 @@ TEST(VerifierTest, HostileNodesEndInErrors) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::verifier_test

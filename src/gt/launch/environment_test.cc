@@ -8,7 +8,7 @@
 
 #include "gt/base/error.h"
 
-namespace gt {
+namespace gt::environment_test {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
@@ -167,4 +167,4 @@ TEST(FirstSlurmHostTest, ExpandsTheFirstName) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::environment_test

@@ -9,7 +9,7 @@
 #include "gt/base/error.h"
 #include "gt/launch/processes_test_util.h"
 
-namespace gt {
+namespace gt::launcher_test {
 namespace {
 
 using Strings = std::vector<std::string>;
@@ -223,4 +223,4 @@ TEST(EnablesCheckpointsTest, LooksAtFlagsAndConfigFiles) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::launcher_test

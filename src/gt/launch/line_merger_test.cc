@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace gt {
+namespace gt::line_merger_test {
 namespace {
 
 TEST(LineMergerTest, RankZeroPassesThroughByteByByte) {
@@ -53,4 +53,4 @@ TEST(LineMergerTest, EndlessLinesAreCut) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::line_merger_test

@@ -10,7 +10,7 @@
 #include "gt/base/error.h"
 #include "gt/launch/processes_test_util.h"
 
-namespace gt {
+namespace gt::process_set_test {
 namespace {
 
 class ProcessSetTest : public testing::Test {
@@ -306,4 +306,4 @@ TEST_F(ProcessSetTest, ProcessesDieWithTheirLauncher) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::process_set_test

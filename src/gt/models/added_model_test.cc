@@ -22,7 +22,7 @@
 #include "gt/train/step.h"
 #include "gt/train/step_test_util.h"
 
-namespace gt {
+namespace gt::added_model_test {
 namespace {
 
 using nn::Init;
@@ -701,4 +701,4 @@ TEST_F(FlexAttention, QueriesThatSeeNothingGiveZeros) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::added_model_test

@@ -8,7 +8,7 @@
 
 #include "gt/models/decoder.h"
 
-namespace gt {
+namespace gt::deepseek_v3 {
 namespace {
 
 using nn::Init;
@@ -407,4 +407,4 @@ const ModelRegistration kRegistration({
 });
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::deepseek_v3

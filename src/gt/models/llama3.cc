@@ -1,7 +1,7 @@
 // Llama 3: grouped-query attention with rotary positions, SwiGLU, RMSNorm before each part.
 #include "gt/models/grouped_query_attention.h"
 
-namespace gt {
+namespace gt::llama3 {
 namespace {
 
 using nn::Init;
@@ -113,4 +113,4 @@ const ModelRegistration kRegistration({
 });
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::llama3

@@ -14,7 +14,7 @@
 #include "gt/storage/safetensors.h"
 #include "gt/storage/temp_folder_test_util.h"
 
-namespace gt {
+namespace gt::model_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -520,4 +520,4 @@ TEST_F(Moe, ForcedLoadsAreDrawnByWeight) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::model_test

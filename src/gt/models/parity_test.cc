@@ -15,7 +15,7 @@
 #include "gt/train/optimizer.h"
 #include "gt/train/step.h"
 
-namespace gt {
+namespace gt::parity_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -235,4 +235,4 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, HfCheckpointTest,
                          [](const auto& info) { return info.param; });
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::parity_test

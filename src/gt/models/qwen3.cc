@@ -5,7 +5,7 @@
 
 #include "gt/models/grouped_query_attention.h"
 
-namespace gt {
+namespace gt::qwen3 {
 namespace {
 
 using nn::Init;
@@ -193,4 +193,4 @@ const ModelRegistration kRegistration({
 });
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::qwen3

@@ -6,7 +6,7 @@
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 
-namespace gt {
+namespace gt::attention_test {
 namespace {
 
 // Causal attention within documents: the mask compares positions, and looks up which document each
@@ -91,4 +91,4 @@ TEST(FlexAttentionTest, BackwardGivesGradientsOfQueryKeyAndValue) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::attention_test

@@ -9,15 +9,13 @@
 namespace gt {
 namespace {
 
+using rules::ReturnContiguous;
+
 // These send the memory as it lies. libtorch fails on anything else, on every rank, while the step
 // runs.
 void CheckContiguous(RuleContext& ctx, const TensorType& input) {
   rules::RequireContiguous(ctx, input.sizes, input.strides,
                            "the tensor must be contiguous; call contiguous() on it first");
-}
-
-void ReturnContiguous(RuleContext& ctx, const TensorType& input, Shape sizes) {
-  ctx.Return(ContiguousType(input.dtype, input.device, std::move(sizes), ctx.env()));
 }
 
 int64_t GroupSize(const RuleContext& ctx, int arg) {
@@ -78,7 +76,7 @@ void AllToAllRule(RuleContext& ctx) {
   ReturnContiguous(ctx, input, std::move(sizes));
 }
 
-void WaitRule(RuleContext& ctx) { ctx.Return(ctx.Tensor(0)); }
+void CollectiveWaitRule(RuleContext& ctx) { ctx.Return(ctx.Tensor(0)); }
 
 }  // namespace
 
@@ -112,7 +110,8 @@ void RegisterCollectives(OperatorTable& table) {
   add("_c10d_functional::broadcast(Tensor input, int src, str group_name) -> Tensor", SameSizesRule,
       Collective::kBroadcast);
   // Returns its argument. It is no view all the same: where it stands is when the program waits.
-  add("_c10d_functional::wait_tensor(Tensor tensor) -> Tensor", WaitRule, Collective::kWait);
+  add("_c10d_functional::wait_tensor(Tensor tensor) -> Tensor", CollectiveWaitRule,
+      Collective::kWait);
 }
 
 }  // namespace gt

@@ -5,7 +5,7 @@
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 
-namespace gt {
+namespace gt::collectives_test {
 namespace {
 
 // Every collective says what it is, and over which group it runs; waiting has no group.
@@ -55,4 +55,4 @@ TEST(CollectivesTest, SplitsMustAddUpToTheRows) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::collectives_test

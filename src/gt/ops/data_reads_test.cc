@@ -5,7 +5,7 @@
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 
-namespace gt {
+namespace gt::data_reads_test {
 namespace {
 
 std::string FailureOf(const std::string& type, const std::string& node) {
@@ -44,4 +44,4 @@ TEST(DataReadsTest, ReadsWaitForTheDevice) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::data_reads_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace gt {
+namespace gt::dim_order_test {
 namespace {
 
 DimOrder Of(std::string_view name) { return DimOrderOf(*FindOperator(name)); }
@@ -35,4 +35,4 @@ TEST(DimOrder, CollectivesThatChangeDimensionZeroAreAcrossRanks) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::dim_order_test

@@ -191,7 +191,6 @@ template <int per_element>
 Dim FlopsPerElement(const CostContext& cost) {
   return cost.results[0]->numel() * Dim(per_element);
 }
-Dim NoFlops(const CostContext&) { return 0; }
 Dim MulFlops(const CostContext& cost) {
   const TensorType& result = *cost.results[0];
   return result.numel() * Dim(IsComplex(result.dtype) ? 6 : 1);

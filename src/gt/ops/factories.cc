@@ -24,7 +24,7 @@ TensorType Made(RuleContext& ctx, Shape sizes, DType fallback, int first) {
 }
 
 // zeros, ones, empty
-void SizesRule(RuleContext& ctx) { ctx.Return(Made(ctx, ctx.Ints(0), kDefaultFloat, 1)); }
+void MadeSizesRule(RuleContext& ctx) { ctx.Return(Made(ctx, ctx.Ints(0), kDefaultFloat, 1)); }
 void FullRule(RuleContext& ctx) { ctx.Return(Made(ctx, ctx.Ints(0), NumberType(ctx.arg(1)), 2)); }
 void ScalarTensorRule(RuleContext& ctx) { ctx.Return(Made(ctx, {}, kDefaultFloat, 1)); }
 void EyeRule(RuleContext& ctx) {
@@ -124,7 +124,7 @@ void ArangeStepRule(RuleContext& ctx) { Arange(ctx, ctx.arg(0), ctx.arg(1), ctx.
 
 // Options, then memory_format, with dtype at `first`.
 template <int first>
-void LikeRule(RuleContext& ctx) {
+void MadeLikeRule(RuleContext& ctx) {
   const TensorType& self = ctx.Tensor(0);
   ctx.Return({ctx.OptionalDType(first).value_or(self.dtype),
               ctx.OptionalDevice(first + 2).value_or(self.device), self.sizes,
@@ -162,19 +162,17 @@ void LiftCopyRule(RuleContext& ctx) {
   ctx.Return(Contiguous(ctx, self.dtype, self.device, self.sizes));
 }
 
-Dim NoFlops(const CostContext&) { return 0; }
-
 }  // namespace
 
 #define GT_OPTIONS \
   "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"
 void RegisterFactories(OperatorTable& t) {
   auto add = [&t](std::string_view schema, ShapeRule rule) { t.Add(schema, rule).flops = NoFlops; };
-  add("aten::zeros(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", SizesRule);
-  add("aten::ones(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", SizesRule);
+  add("aten::zeros(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", MadeSizesRule);
+  add("aten::ones(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", MadeSizesRule);
   add("aten::empty.memory_format(SymInt[] size, *, " GT_OPTIONS
       ", MemoryFormat? memory_format=None) -> Tensor",
-      SizesRule);
+      MadeSizesRule);
   add("aten::full(SymInt[] size, Scalar fill_value, *, " GT_OPTIONS ") -> Tensor", FullRule);
   add("aten::empty_strided(SymInt[] size, SymInt[] stride, *, " GT_OPTIONS ") -> Tensor",
       EmptyStridedRule);
@@ -193,15 +191,15 @@ void RegisterFactories(OperatorTable& t) {
 
   add("aten::zeros_like(Tensor self, *, " GT_OPTIONS
       ", MemoryFormat? memory_format=None) -> Tensor",
-      LikeRule<1>);
+      MadeLikeRule<1>);
   add("aten::ones_like(Tensor self, *, " GT_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor",
-      LikeRule<1>);
+      MadeLikeRule<1>);
   add("aten::empty_like(Tensor self, *, " GT_OPTIONS
       ", MemoryFormat? memory_format=None) -> Tensor",
-      LikeRule<1>);
+      MadeLikeRule<1>);
   add("aten::full_like(Tensor self, Scalar fill_value, *, " GT_OPTIONS
       ", MemoryFormat? memory_format=None) -> Tensor",
-      LikeRule<2>);
+      MadeLikeRule<2>);
 
   add("aten::new_zeros(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor", NewRule<2>);
   add("aten::new_ones(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor", NewRule<2>);

@@ -18,6 +18,7 @@ namespace {
 
 using rules::NormalizeDim;
 using rules::RequireEqual;
+using rules::ReturnContiguous;
 
 void CheckIndexType(const RuleContext& ctx, const TensorType& index) {
   if (index.dtype != DType::kInt64 && index.dtype != DType::kInt32) {
@@ -35,10 +36,6 @@ void CheckSameType(const RuleContext& ctx, const TensorType& a, const TensorType
 // The clone that functional forms of in-place operators start from.
 void ReturnPreserved(RuleContext& ctx, const TensorType& self) {
   ctx.Return({self.dtype, self.device, self.sizes, rules::PreservedStrides(ctx.env(), self)});
-}
-
-void ReturnContiguous(RuleContext& ctx, const TensorType& like, Shape sizes) {
-  ctx.Return(ContiguousType(like.dtype, like.device, std::move(sizes), ctx.env()));
 }
 
 void EmbeddingRule(RuleContext& ctx) {

@@ -8,6 +8,8 @@
 namespace gt {
 namespace {
 
+using rules::ElementFlops;
+
 constexpr int64_t kNoReduction = 0;  // at::Reduction::None; 1 is mean, 2 is sum
 
 void ReturnScalar(RuleContext& ctx, const TensorType& like) {
@@ -110,12 +112,6 @@ void BceWithLogitsRule(RuleContext& ctx) {
     loss.strides.clear();
   }
   ctx.Return(std::move(loss));
-}
-
-// Operations for each element of the argument.
-template <int kArg, int kPerElement>
-Dim ElementFlops(const CostContext& ctx) {
-  return Dim(kPerElement) * ctx.Tensor(kArg).numel();
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 
-namespace gt {
+namespace gt::matmul_test {
 namespace {
 
 Dim FlopsOf(const std::string& text) {
@@ -69,4 +69,4 @@ TEST(MatmulTest, GroupsOfTokensFromData) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::matmul_test

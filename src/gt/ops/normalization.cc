@@ -8,6 +8,8 @@
 namespace gt {
 namespace {
 
+using rules::ElementFlops;
+
 // Where the normalized dimensions begin: they are the last ones and must be of the sizes given.
 size_t NormalizedFrom(RuleContext& ctx, const TensorType& input, int shape_arg) {
   const Shape& normalized = ctx.Ints(shape_arg);
@@ -111,12 +113,6 @@ void RmsNormBackwardRule(RuleContext& ctx) {
     ctx.ReturnUndefined();
   }
   ReturnWeightGradient(ctx, ctx.OptionalTensor(4), wanted[1]);
-}
-
-// Operations for each element of the input, counted in the kernels' formulas.
-template <int kInput, int kPerElement>
-Dim ElementFlops(const CostContext& ctx) {
-  return Dim(kPerElement) * ctx.Tensor(kInput).numel();
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ TensorType Drawn(RuleContext& ctx, const Shape& sizes, int options, DType fallba
 }
 
 // rand, randn
-void SizesRule(RuleContext& ctx) { ctx.Return(Drawn(ctx, ctx.Ints(0), 1, kDefaultFloat)); }
+void DrawnSizesRule(RuleContext& ctx) { ctx.Return(Drawn(ctx, ctx.Ints(0), 1, kDefaultFloat)); }
 void RandintRule(RuleContext& ctx) { ctx.Return(Drawn(ctx, ctx.Ints(1), 2, kDefaultFloat)); }
 void RandintLowRule(RuleContext& ctx) { ctx.Return(Drawn(ctx, ctx.Ints(2), 3, kDefaultFloat)); }
 // Unlike randint, which takes a missing dtype for the default float.
@@ -35,7 +35,7 @@ void NormalSizesRule(RuleContext& ctx) { ctx.Return(Drawn(ctx, ctx.Ints(2), 4, k
 
 // rand_like and so on: options, then memory_format, with dtype at `first`.
 template <int first>
-void LikeRule(RuleContext& ctx) {
+void DrawnLikeRule(RuleContext& ctx) {
   const TensorType& self = ctx.Tensor(0);
   ctx.Return({ctx.OptionalDType(first).value_or(self.dtype),
               ctx.OptionalDevice(first + 2).value_or(self.device), self.sizes,
@@ -103,8 +103,8 @@ void RegisterRandom(OperatorTable& t) {
     op.random = true;
     return op;
   };
-  add("aten::rand(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", SizesRule);
-  add("aten::randn(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", SizesRule);
+  add("aten::rand(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", DrawnSizesRule);
+  add("aten::randn(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", DrawnSizesRule);
   add("aten::randint(SymInt high, SymInt[] size, *, " GT_LONG_OPTIONS ") -> Tensor", RandintRule);
   add("aten::randint.low(SymInt low, SymInt high, SymInt[] size, *, " GT_LONG_OPTIONS ") -> Tensor",
       RandintLowRule);
@@ -113,16 +113,16 @@ void RegisterRandom(OperatorTable& t) {
       "generator=None, " GT_OPTIONS ") -> Tensor",
       NormalSizesRule);
   add("aten::rand_like(Tensor self, *, " GT_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor",
-      LikeRule<1>);
+      DrawnLikeRule<1>);
   add("aten::randn_like(Tensor self, *, " GT_OPTIONS
       ", MemoryFormat? memory_format=None) -> Tensor",
-      LikeRule<1>);
+      DrawnLikeRule<1>);
   add("aten::randint_like(Tensor self, SymInt high, *, " GT_OPTIONS
       ", MemoryFormat? memory_format=None) -> Tensor",
-      LikeRule<2>);
+      DrawnLikeRule<2>);
   add("aten::randint_like.low_dtype(Tensor self, SymInt low, SymInt high, *, " GT_OPTIONS
       ", MemoryFormat? memory_format=None) -> Tensor",
-      LikeRule<3>);
+      DrawnLikeRule<3>);
   // What functionalization makes of the in-place forms.
   add("aten::normal_functional(Tensor self, float mean=0., float std=1., *, Generator? "
       "generator=None) -> Tensor",

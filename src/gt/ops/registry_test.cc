@@ -4,7 +4,7 @@
 
 #include <thread>
 
-namespace gt {
+namespace gt::registry_test {
 namespace {
 
 TEST(Registry, FindsByTextAndByName) {
@@ -47,4 +47,4 @@ TEST(Registry, MayBeUsedFromSeveralThreadsAtOnce) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::registry_test

@@ -372,6 +372,10 @@ Shape StridesInFormat(ShapeEnv& env, const TensorType& like, std::optional<Memor
                                                               : ContiguousStrides(like.sizes, env);
 }
 
+void ReturnContiguous(RuleContext& ctx, const TensorType& like, Shape sizes) {
+  ctx.Return(ContiguousType(like.dtype, like.device, std::move(sizes), ctx.env()));
+}
+
 TensorType Contiguous(RuleContext& ctx, DType dtype, Device device, Shape sizes) {
   return ContiguousType(dtype, device, std::move(sizes), ctx.env());
 }
@@ -622,5 +626,7 @@ TensorType PointwiseResult(RuleContext& ctx, std::initializer_list<int> args, Co
   pointwise.ConvertTo(common);
   return pointwise.Result(compute == Compute::kBool ? DType::kBool : common);
 }
+
+Dim NoFlops(const CostContext&) { return 0; }
 
 }  // namespace gt::rules

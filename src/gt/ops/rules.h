@@ -93,6 +93,8 @@ Shape StridesInFormat(ShapeEnv& env, const TensorType& like, std::optional<Memor
                       MemoryFormat fallback);
 
 TensorType Contiguous(RuleContext& ctx, DType dtype, Device device, Shape sizes);
+// A row-major result of these sizes, with the dtype and device of `like`.
+void ReturnContiguous(RuleContext& ctx, const TensorType& like, Shape sizes);
 
 // Broadcasting.
 
@@ -165,5 +167,14 @@ void SortDimensions(ShapeEnv& env, const Shape& sizes, std::span<const Shape* co
 // error. A comparison of input sizes that holds as soon as they are at least 2 leaves just that as
 // its guard.
 int CompareStrides(ShapeEnv& env, const Dim& a, const Dim& b);
+
+// Costs.
+
+Dim NoFlops(const CostContext& ctx);
+// Operations for each element of the argument at a schema position.
+template <int kArg, int kPerElement>
+Dim ElementFlops(const CostContext& ctx) {
+  return Dim(kPerElement) * ctx.Tensor(kArg).numel();
+}
 
 }  // namespace gt::rules

@@ -6,7 +6,7 @@
 
 #include "gt/base/error.h"
 
-namespace gt {
+namespace gt::rules_test {
 namespace {
 
 class RulesTest : public ::testing::Test {
@@ -203,4 +203,4 @@ TEST_F(RulesTest, FlopsCountWhatKernelsCompute) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::rules_test

@@ -20,7 +20,7 @@ void ReloadRule(RuleContext& ctx) {
   ctx.Return(MovedTo(ctx, *ctx.OptionalDevice(1)));
 }
 
-void WaitRule(RuleContext& ctx) { ctx.Return(ctx.Tensor(0)); }
+void TransferWaitRule(RuleContext& ctx) { ctx.Return(ctx.Tensor(0)); }
 
 // As many bytes as libtorch's generators have: a Mersenne twister, or a seed and an offset.
 TensorType StateType(RuleContext& ctx, Device generator) {
@@ -47,7 +47,8 @@ void RegisterTransfers(OperatorTable& table) {
   add("gt::offload(Tensor self) -> Tensor", OffloadRule, Transfer::kOffload);
   add("gt::reload(Tensor self, Device device) -> Tensor", ReloadRule, Transfer::kReload);
   // `source` is what `moved` is copied from: it must not be freed before.
-  add("gt::wait_transfer(Tensor moved, Tensor source) -> Tensor", WaitRule, Transfer::kWait);
+  add("gt::wait_transfer(Tensor moved, Tensor source) -> Tensor", TransferWaitRule,
+      Transfer::kWait);
 
   auto add_random = [&table](const char* schema, ShapeRule rule) {
     Operator& op = table.Add(schema, rule);

@@ -283,6 +283,4 @@ TensorType PreserveStridesClone(RuleContext& ctx, const TensorType& self) {
   return result;
 }
 
-Dim NoFlops(const CostContext&) { return 0; }
-
 }  // namespace gt::rules

@@ -56,7 +56,4 @@ TensorType PreserveStridesClone(RuleContext& ctx, const TensorType& self);
 // max(size, 1) replaced by size throughout.
 Dim WithoutClamps(const Dim& dim);
 
-// Costs that are not one operation per element.
-Dim NoFlops(const CostContext& ctx);
-
 }  // namespace gt::rules

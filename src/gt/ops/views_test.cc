@@ -6,7 +6,7 @@
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 
-namespace gt {
+namespace gt::views_test {
 namespace {
 
 // Rows that arrived in an exchange with two others, u0 and u1 from each, and the body of a graph
@@ -78,4 +78,4 @@ TEST(ViewsTest, RefusesViewsThatDoNotExist) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::views_test

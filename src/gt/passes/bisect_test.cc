@@ -4,7 +4,7 @@
 
 #include "gt/ir/text.h"
 
-namespace gt {
+namespace gt::bisect_test {
 namespace {
 
 // Writes its own number where the predicates of these tests look.
@@ -89,4 +89,4 @@ TEST(FirstBreaking, LeavesTheGraphAlone) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::bisect_test

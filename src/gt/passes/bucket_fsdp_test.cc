@@ -14,7 +14,7 @@
 #include "gt/passes/aliasing.h"
 #include "gt/passes/manager.h"
 
-namespace gt {
+namespace gt::bucket_fsdp_test {
 namespace {
 
 constexpr int kRanks = 2;
@@ -982,4 +982,4 @@ TEST(BucketFsdp, RandomSteps) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::bucket_fsdp_test

@@ -11,7 +11,7 @@ namespace gt {
 namespace {
 
 // What an operator is to this pass.
-enum class Kind : uint8_t {
+enum class Simplification : uint8_t {
   kOther,
   kGeometry,   // a view that changes sizes, strides and offset and nothing else
   kFlattened,  // the same, and elements keep their row-major order: only sizes are regrouped
@@ -22,28 +22,32 @@ enum class Kind : uint8_t {
 // Views that carry more than geometry are left out on purpose: _conj and _neg_view have the type of
 // what they look at but other values, as_strided counts its offset from the beginning of the
 // storage and not of what it looks at.
-Kind KindOf(const Operator& op) {
-  static const std::unordered_map<Name, Kind> kKinds = [] {
-    std::unordered_map<Name, Kind> kinds;
-    auto add = [&kinds](Kind kind, std::initializer_list<std::string_view> names) {
+Simplification SimplificationOf(const Operator& op) {
+  static const std::unordered_map<Name, Simplification> kKinds = [] {
+    std::unordered_map<Name, Simplification> kinds;
+    auto add = [&kinds](Simplification kind, std::initializer_list<std::string_view> names) {
       for (std::string_view name : names) kinds.emplace(Name(name), kind);
     };
-    add(Kind::kReshape, {"aten::view", "aten::_unsafe_view", "aten::reshape"});
-    add(Kind::kFlattened, {"aten::detach", "aten::alias", "aten::unsqueeze", "aten::squeeze",
-                           "aten::squeeze.dim", "aten::squeeze.dims"});
-    add(Kind::kGeometry,
+    add(Simplification::kReshape, {"aten::view", "aten::_unsafe_view", "aten::reshape"});
+    add(Simplification::kFlattened, {"aten::detach", "aten::alias", "aten::unsqueeze",
+                                     "aten::squeeze", "aten::squeeze.dim", "aten::squeeze.dims"});
+    add(Simplification::kGeometry,
         {"aten::expand", "aten::slice.Tensor", "aten::narrow", "aten::select.int", "aten::permute",
          "aten::transpose.int", "aten::t", "aten::split.Tensor", "aten::split_with_sizes",
          "aten::chunk", "aten::unbind.int", "aten::diagonal", "aten::unfold"});
-    add(Kind::kCopy, {"aten::clone", "aten::_to_copy"});
+    add(Simplification::kCopy, {"aten::clone", "aten::_to_copy"});
     return kinds;
   }();
   auto found = kKinds.find(op.name);
-  return found == kKinds.end() ? Kind::kOther : found->second;
+  return found == kKinds.end() ? Simplification::kOther : found->second;
 }
 
-bool IsGeometry(Kind kind) { return kind != Kind::kOther && kind != Kind::kCopy; }
-bool KeepsOrder(Kind kind) { return kind == Kind::kFlattened || kind == Kind::kReshape; }
+bool IsGeometry(Simplification kind) {
+  return kind != Simplification::kOther && kind != Simplification::kCopy;
+}
+bool KeepsOrder(Simplification kind) {
+  return kind == Simplification::kFlattened || kind == Simplification::kReshape;
+}
 
 // Chains longer than this do not occur, and a bound keeps the pass linear.
 constexpr int kLongestChain = 8;
@@ -80,13 +84,13 @@ struct Source {
 std::optional<Source> SourceOf(const Value& value) {
   const Node* node = value.producer();
   if (node == nullptr) return std::nullopt;
-  Kind kind = KindOf(node->op());
+  Simplification kind = SimplificationOf(node->op());
   if (!IsGeometry(kind) || AliasingOf(node->op()) != Aliasing::kAlways) return std::nullopt;
   Value* viewed = ViewedValue(value);
   if (viewed == nullptr) return std::nullopt;
   // _unsafe_view is no view by its schema, so that it has no offsets; it never moves.
   bool has_offset = static_cast<size_t>(value.index()) < node->view_offsets().size();
-  if (!has_offset && kind != Kind::kReshape) return std::nullopt;
+  if (!has_offset && kind != Simplification::kReshape) return std::nullopt;
   return Source{viewed, has_offset ? node->view_offsets()[value.index()] : Dim(0)};
 }
 
@@ -149,7 +153,8 @@ Value* FlattenedSource(Node& node) {
   Value* value = node.operand(0);
   for (int steps = 0; steps < kLongestChain; ++steps) {
     std::optional<Source> source = SourceOf(*value);
-    if (!source || !source->offset.Is(0) || !KeepsOrder(KindOf(value->producer()->op()))) break;
+    if (!source || !source->offset.Is(0) || !KeepsOrder(SimplificationOf(value->producer()->op())))
+      break;
     if (!SameChunk(*value->producer(), node) || MarksChunk(*value->producer())) break;
     value = source->value;
   }
@@ -212,7 +217,7 @@ class CopyRemover {
       const Value* viewed = ViewedValue(*storage);
       if (viewed == nullptr) return storage;
       const Operator& op = storage->producer()->op();
-      if (!IsGeometry(KindOf(op)) && op.collective != Collective::kWait) return nullptr;
+      if (!IsGeometry(SimplificationOf(op)) && op.collective != Collective::kWait) return nullptr;
       storage = viewed;
     }
     return nullptr;
@@ -262,9 +267,9 @@ bool Canonicalize::RunOn(Graph& graph) {
   bool changed = false;
   CopyRemover copies(graph);
   for (Node* node : graph.nodes()) {
-    Kind kind = KindOf(node->op());
-    if (kind == Kind::kOther || node->result_count() != 1 || MarksChunk(*node)) continue;
-    if (kind == Kind::kCopy) {
+    Simplification kind = SimplificationOf(node->op());
+    if (kind == Simplification::kOther || node->result_count() != 1 || MarksChunk(*node)) continue;
+    if (kind == Simplification::kCopy) {
       if (!options_.remove_copies || !CopyRemover::ChangesNothing(*node)) continue;
       if (!TagIsKeptBy(*node, *node->TensorArg(0)) || !copies.MayRemove(*node)) {
         ++copies_kept_;
@@ -274,7 +279,8 @@ bool Canonicalize::RunOn(Graph& graph) {
       graph.Erase(node);
       ++copies_;
       changed = true;
-    } else if (DropIdentityView(*node) || (kind == Kind::kReshape && NormalizeReshape(*node))) {
+    } else if (DropIdentityView(*node) ||
+               (kind == Simplification::kReshape && NormalizeReshape(*node))) {
       changed = true;
     }
   }

@@ -5,7 +5,7 @@
 #include "gt/passes/chunk.h"
 #include "gt/passes/chunk_test_util.h"
 
-namespace gt {
+namespace gt::chunk_bodies_test {
 namespace {
 
 using testing::Chunked;
@@ -471,4 +471,4 @@ TEST(ChunkBodies, FunctionsWithoutTensorsAreShared) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::chunk_bodies_test

@@ -5,7 +5,7 @@
 #include "gt/passes/chunk.h"
 #include "gt/passes/chunk_test_util.h"
 
-namespace gt {
+namespace gt::chunk_gradients_test {
 namespace {
 
 using testing::Chunked;
@@ -256,4 +256,4 @@ TEST(ChunkGradients, OfAModuleThatIsNotCutAreAddedOnce) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::chunk_gradients_test

@@ -9,18 +9,18 @@
 namespace gt {
 namespace {
 
-using Kind = ChunkLayout::Kind;
+using LayoutKind = ChunkLayout::Kind;
 
 constexpr int32_t kNobody = -1;
 
 ChunkLayout Placed(int32_t dim, Dim outer, int32_t origin) {
   if (outer.Is(1)) origin = kNobody;
-  return {Kind::kPlaced, dim, std::move(outer), origin};
+  return {LayoutKind::kPlaced, dim, std::move(outer), origin};
 }
 ChunkLayout Placed(int32_t dim, Dim outer, const Node& origin) {
   return Placed(dim, std::move(outer), origin.number());
 }
-ChunkLayout Unknown(int32_t dim, int32_t origin) { return {Kind::kUnknown, dim, 1, origin}; }
+ChunkLayout Unknown(int32_t dim, int32_t origin) { return {LayoutKind::kUnknown, dim, 1, origin}; }
 ChunkLayout Unknown(int32_t dim, const Node& origin) { return Unknown(dim, origin.number()); }
 
 // a / b where that leaves no rest whatever the symbols are.
@@ -93,7 +93,7 @@ ChunkLayouts::ChunkLayouts(const Graph& graph, SymbolId symbol)
     : shapes_(graph.shapes()), symbol_(symbol) {
   for (const auto& input : graph.inputs()) {
     ChunkLayout layout = OfInput(input->value.type());
-    if (layout.kind != Kind::kAbsent) inputs_.emplace(&input->value, std::move(layout));
+    if (layout.kind != LayoutKind::kAbsent) inputs_.emplace(&input->value, std::move(layout));
   }
   first_.reserve(static_cast<size_t>(graph.node_count()));
   nodes_.reserve(static_cast<size_t>(graph.node_count()));
@@ -104,8 +104,8 @@ ChunkLayouts::ChunkLayouts(const Graph& graph, SymbolId symbol)
     for (int32_t i = 0; i < node->result_count(); ++i) {
       const Value& result = *node->result(i);
       ChunkLayout layout = OfType(result.type());
-      if (layout.kind == Kind::kPlaced) layout = OfResult(*node, result, layout.dim);
-      if (layout.kind == Kind::kUnknown && layout.dim < 0) layout.origin = node->number();
+      if (layout.kind == LayoutKind::kPlaced) layout = OfResult(*node, result, layout.dim);
+      if (layout.kind == LayoutKind::kUnknown && layout.dim < 0) layout.origin = node->number();
       layouts_.push_back(std::move(layout));
     }
   }
@@ -156,7 +156,7 @@ ChunkLayout ChunkLayouts::OfType(const TensorType& type) const {
   ChunkLayout layout;
   for (size_t d = 0; d < type.sizes.size(); ++d) {
     if (type.sizes[d].is_const() || !type.sizes[d].Contains(symbol_)) continue;
-    if (layout.kind != Kind::kAbsent) return Unknown(-1, kNobody);
+    if (layout.kind != LayoutKind::kAbsent) return Unknown(-1, kNobody);
     layout = Placed(static_cast<int32_t>(d), 1, kNobody);
   }
   return layout;
@@ -166,7 +166,7 @@ ChunkLayout ChunkLayouts::OfType(const TensorType& type) const {
 // (SymbolicDim::multiple in trace/capture.h).
 ChunkLayout ChunkLayouts::OfInput(const TensorType& type) const {
   ChunkLayout layout = OfType(type);
-  if (layout.kind != Kind::kPlaced) return layout;
+  if (layout.kind != LayoutKind::kPlaced) return layout;
   std::optional<Dim> parts = FactorOf(type.sizes[static_cast<size_t>(layout.dim)]);
   return parts ? Placed(layout.dim, std::move(*parts), kNobody) : Unknown(layout.dim, kNobody);
 }
@@ -184,9 +184,9 @@ ChunkLayout ChunkLayouts::OfResult(const Node& node, const Value& result, int32_
     case DimOrder::kWritten:
       return Written(node, result, dim);
     case DimOrder::kConstant:
-      return {Kind::kConstant, dim};
+      return {LayoutKind::kConstant, dim};
     case DimOrder::kNumbered:
-      return {Kind::kNumbered, dim};
+      return {LayoutKind::kNumbered, dim};
     case DimOrder::kAcrossRanks:
       return AcrossRanks(node, result, dim);
     case DimOrder::kUnknown:
@@ -203,8 +203,8 @@ ChunkLayout ChunkLayouts::Otherwise(const Node& node, const Value& result, int32
     const Value& operand = *node.operand(i);
     const ChunkLayout& layout = Of(operand);
     if (layout.dim < 0) continue;
-    if (layout.kind == Kind::kUnknown) return Unknown(dim, layout.origin);
-    if (layout.kind == Kind::kSamples) continue;
+    if (layout.kind == LayoutKind::kUnknown) return Unknown(dim, layout.origin);
+    if (layout.kind == LayoutKind::kSamples) continue;
     if (SizeOf(operand, layout.dim) != SizeOf(result, dim)) return Unknown(dim, node);
   }
   return Placed(dim, 1, kNobody);
@@ -217,11 +217,11 @@ ChunkLayout ChunkLayouts::Samples(const Value& result, int32_t dim, const Node& 
   const bool all =
       !shapes_.HasDataSymbol(size) && shapes_.Hint(size) == shapes_.Hint(Dim::Symbol(symbol_));
   if (all) return Placed(dim, 1, kNobody);
-  return {Kind::kSamples, dim, 1, node.number()};
+  return {LayoutKind::kSamples, dim, 1, node.number()};
 }
 
 bool ChunkLayouts::HasWholeSamples(const Value& value) const {
-  if (Of(value).kind == Kind::kSamples) return true;
+  if (Of(value).kind == LayoutKind::kSamples) return true;
   std::optional<Dim> inner = InnerOf(value);
   return inner && inner->Is(1);
 }
@@ -254,17 +254,17 @@ ChunkLayout ChunkLayouts::Joined(const Node& node, const Dim& size, int32_t begi
 }
 
 ChunkLayout ChunkLayouts::Merge(const Node& node, ChunkLayout a, const ChunkLayout& b) {
-  if (a.kind == Kind::kAbsent || b.kind == Kind::kUnknown) return b;
-  if (b.kind == Kind::kAbsent || a.kind == Kind::kUnknown) return a;
-  if (a.kind == Kind::kPlaced && b.kind == Kind::kPlaced) {
+  if (a.kind == LayoutKind::kAbsent || b.kind == LayoutKind::kUnknown) return b;
+  if (b.kind == LayoutKind::kAbsent || a.kind == LayoutKind::kUnknown) return a;
+  if (a.kind == LayoutKind::kPlaced && b.kind == LayoutKind::kPlaced) {
     if (a.outer == b.outer) return a;
     if (conflicts_.empty() || conflicts_.back() != &node) conflicts_.push_back(&node);
     return Unknown(a.dim, node);
   }
-  if (a.kind == Kind::kSamples || b.kind == Kind::kSamples) {
-    return a.kind == Kind::kSamples ? a : b;
+  if (a.kind == LayoutKind::kSamples || b.kind == LayoutKind::kSamples) {
+    return a.kind == LayoutKind::kSamples ? a : b;
   }
-  if (a.kind == Kind::kPlaced || b.kind == Kind::kConstant) return a;
+  if (a.kind == LayoutKind::kPlaced || b.kind == LayoutKind::kConstant) return a;
   return b;
 }
 
@@ -272,15 +272,15 @@ ChunkLayout ChunkLayouts::Kept(const Node& node, const Value& result, int32_t di
   static const Operator* const kExpand = FindOperator("aten::expand");
   static const Operator* const kExpandCopy = FindOperator("aten::expand_copy");
   ChunkLayout joined = Joined(node, SizeOf(result, dim), 0, node.operand_count());
-  if (joined.kind != Kind::kAbsent) {
+  if (joined.kind != LayoutKind::kAbsent) {
     joined.dim = dim;
     return joined;
   }
-  if (&node.op() == kExpand || &node.op() == kExpandCopy) return {Kind::kConstant, dim};
+  if (&node.op() == kExpand || &node.op() == kExpandCopy) return {LayoutKind::kConstant, dim};
   // A part of what depends on positions alone does so too.
   if (node.operand_count() == 1 && Of(*node.operand(0)).dim == dim) {
-    const Kind kind = Of(*node.operand(0)).kind;
-    if (kind == Kind::kConstant || kind == Kind::kNumbered) return {kind, dim};
+    const LayoutKind kind = Of(*node.operand(0)).kind;
+    if (kind == LayoutKind::kConstant || kind == LayoutKind::kNumbered) return {kind, dim};
   }
   if (auto part = PartOf(node, result, dim)) return *part;
   if (auto whole = Concatenated(node, dim)) return *whole;
@@ -290,7 +290,7 @@ ChunkLayout ChunkLayouts::Kept(const Node& node, const Value& result, int32_t di
 
 std::optional<Dim> ChunkLayouts::InnerOf(const Value& value) const {
   const ChunkLayout& layout = Of(value);
-  if (layout.kind != Kind::kPlaced) return std::nullopt;
+  if (layout.kind != LayoutKind::kPlaced) return std::nullopt;
   std::optional<Dim> factor = FactorOf(SizeOf(value, layout.dim));
   return factor ? Quotient(*factor, layout.outer) : std::nullopt;
 }
@@ -346,14 +346,14 @@ ChunkLayout ChunkLayouts::Regrouped(const Node& node, const Value& result, int32
   const ChunkLayout& layout = Of(from);
   if (layout.dim < 0) return Otherwise(node, result, dim);
   const Dim before = ProductBefore(from, layout.dim), new_before = ProductBefore(result, dim);
-  if (layout.kind == Kind::kSamples) {
+  if (layout.kind == LayoutKind::kSamples) {
     // Runs of samples, one after another in a new dimension before them.
     const bool whole = !shapes_.HasDataSymbol(before) && !shapes_.HasDataSymbol(new_before) &&
                        shapes_.Hint(before * SizeOf(from, layout.dim)) ==
                            shapes_.Hint(new_before * SizeOf(result, dim));
     return whole && Quotient(new_before, before) ? Samples(result, dim, node) : Unknown(dim, node);
   }
-  if (layout.kind != Kind::kPlaced) return {layout.kind, dim, 1, layout.origin};
+  if (layout.kind != LayoutKind::kPlaced) return {layout.kind, dim, 1, layout.origin};
   std::optional<Dim> outer = Quotient(before * layout.outer, new_before);
   std::optional<Dim> factor = FactorOf(SizeOf(result, dim));
   if (!outer || !factor || !Quotient(*factor, *outer)) return Unknown(dim, node);
@@ -397,13 +397,13 @@ ChunkLayout ChunkLayouts::LookedUp(const Node& node, const Value& result, int32_
   const Dim& size = SizeOf(result, dim);
   const bool self_has_symbol = Of(*node.operand(0)).dim >= 0;
   ChunkLayout layout = Joined(node, size, 1, node.operand_count());
-  if (layout.kind == Kind::kAbsent) {
+  if (layout.kind == LayoutKind::kAbsent) {
     layout = Joined(node, size, 0, 1);
-    if (layout.kind == Kind::kAbsent) return Otherwise(node, result, dim);
+    if (layout.kind == LayoutKind::kAbsent) return Otherwise(node, result, dim);
   } else if (&node.op() == kGather &&
              !NamesDim(node, dim, static_cast<int32_t>(result.type().sizes.size()))) {
     layout = Merge(node, std::move(layout), Joined(node, size, 0, 1));
-  } else if (self_has_symbol && layout.kind != Kind::kPlaced) {
+  } else if (self_has_symbol && layout.kind != LayoutKind::kPlaced) {
     if (layout.origin == kNobody) return Otherwise(node, result, dim);
     return Unknown(dim, layout.origin);
   }
@@ -429,7 +429,7 @@ ChunkLayout ChunkLayouts::Written(const Node& node, const Value& result, int32_t
   if (!along) return Kept(node, result, dim);
   const ChunkLayout& self = Of(*node.operand(0));
   ChunkLayout layout = self;
-  if (self.kind == Kind::kConstant || self.kind == Kind::kNumbered) {
+  if (self.kind == LayoutKind::kConstant || self.kind == LayoutKind::kNumbered) {
     const ChunkLayout* order = index == nullptr ? nullptr : PointedInto(*index, size);
     if (order == nullptr) return Otherwise(node, result, dim);
     layout = *order;
@@ -447,8 +447,8 @@ ChunkLayout ChunkLayouts::AcrossRanks(const Node& node, const Value& result, int
   const Argument* splits = FindArg(node, "input_split_sizes");
   if (splits != nullptr && std::get<Shape>(*splits).size() == 1) return layout;  // one rank
   const Argument* ranks = FindArg(node, "group_size");
-  if (layout.kind == Kind::kConstant) return layout;
-  if (layout.kind == Kind::kPlaced && ranks != nullptr) {
+  if (layout.kind == LayoutKind::kConstant) return layout;
+  if (layout.kind == LayoutKind::kPlaced && ranks != nullptr) {
     const Dim& count = std::get<Dim>(*ranks);
     if (node.op().collective == Collective::kAllGather) {
       return Placed(dim, layout.outer * count, node);

@@ -6,7 +6,7 @@
 
 #include "gt/passes/chunk_test_util.h"
 
-namespace gt {
+namespace gt::chunk_layout_test {
 namespace {
 
 using testing::Cut;
@@ -398,4 +398,4 @@ TEST(ChunkedLayouts, SurviveNodesThatAreTypedAgain) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::chunk_layout_test

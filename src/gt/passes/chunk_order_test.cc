@@ -4,7 +4,7 @@
 #include "gt/passes/chunk.h"
 #include "gt/passes/chunk_test_util.h"
 
-namespace gt {
+namespace gt::chunk_order_test {
 namespace {
 
 using testing::Chunked;
@@ -226,4 +226,4 @@ c_whole = cat(c_chunk0, c_chunk1))");
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::chunk_order_test

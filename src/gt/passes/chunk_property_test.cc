@@ -10,7 +10,7 @@
 #include "gt/passes/chunk.h"
 #include "gt/passes/chunk_test_util.h"
 
-namespace gt {
+namespace gt::chunk_property_test {
 namespace {
 
 using testing::NodeBuilder;
@@ -182,4 +182,4 @@ TEST(ChunkProperty, RowsAndGradientsOfRandomStepsAreKept) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::chunk_property_test

@@ -4,7 +4,7 @@
 #include "gt/passes/chunk.h"
 #include "gt/passes/chunk_test_util.h"
 
-namespace gt {
+namespace gt::chunk_rejections_test {
 namespace {
 
 using testing::Cut;
@@ -290,4 +290,4 @@ TEST(ChunkRejections, WhatAChunkGathersDoesNotLeaveIt) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::chunk_rejections_test

@@ -8,7 +8,7 @@
 #include "gt/passes/chunk_test_util.h"
 #include "gt/passes/registry.h"
 
-namespace gt {
+namespace gt::chunk_test {
 namespace {
 
 using testing::Chunked;
@@ -499,4 +499,4 @@ TEST(Chunk, OptionsAreReadBack) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::chunk_test

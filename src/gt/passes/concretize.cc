@@ -19,7 +19,7 @@ bool Mentions(const Dim& dim, const SymbolSet& symbols) {
   return found;
 }
 
-std::string Describe(const Node& node) {
+std::string PlaceOf(const Node& node) {
   return fmt::format("node {} ({}, module '{}')",
                      node.result_count() > 0 ? "%" + node.result()->name() : "without results",
                      node.op().name.str(), node.meta().module.str());
@@ -27,9 +27,10 @@ std::string Describe(const Node& node) {
 
 // Finds where a graph mentions symbols. The same few sizes stand in thousands of types, so answers
 // about sizes are kept.
-class Finder {
+class SymbolFinder {
  public:
-  Finder(const ShapeEnv& shapes, const SymbolSet& symbols) : shapes_(shapes), symbols_(symbols) {}
+  SymbolFinder(const ShapeEnv& shapes, const SymbolSet& symbols)
+      : shapes_(shapes), symbols_(symbols) {}
 
   // The first place in the graph or in one nested in it, as a message would name it; empty: none.
   std::string FirstPlace(const Graph& graph) {
@@ -76,16 +77,16 @@ class Finder {
     for (int32_t i = 0; i < node.result_count(); ++i) {
       const Value& result = *node.result(i);
       if (!Mentions(result.type())) continue;
-      return fmt::format("{}: the type {} of %{}", Describe(node), Print(result.type(), shapes_),
+      return fmt::format("{}: the type {} of %{}", PlaceOf(node), Print(result.type(), shapes_),
                          result.name());
     }
-    if (Mentions(node.view_offsets())) return Describe(node) + ": the offset of its view";
+    if (Mentions(node.view_offsets())) return PlaceOf(node) + ": the offset of its view";
     for (size_t i = 0; i < node.args().size(); ++i) {
       const Argument& arg = node.args()[i];
       const auto* dim = std::get_if<Dim>(&arg);
       const auto* shape = std::get_if<Shape>(&arg);
       if ((dim != nullptr && Mentions(*dim)) || (shape != nullptr && Mentions(*shape))) {
-        return fmt::format("{}: argument '{}'", Describe(node), node.op().schema.args[i].name);
+        return fmt::format("{}: argument '{}'", PlaceOf(node), node.op().schema.args[i].name);
       }
     }
     std::string place;
@@ -165,9 +166,9 @@ void MakeViewAgain(Graph& graph, Node* node, Shape offsets) {
 }
 
 // Applies a substitution to a graph and the graphs nested in it.
-class Rewriter {
+class SymbolRewriter {
  public:
-  Rewriter(const Graph& outer, const SymbolSet& symbols)
+  SymbolRewriter(const Graph& outer, const SymbolSet& symbols)
       : outer_(outer), finder_(outer.shapes(), symbols), substitution_(outer.shapes(), symbols) {}
 
   // True if anything changed.
@@ -178,7 +179,7 @@ class Rewriter {
       try {
         changed |= RewriteNode(graph, node);
       } catch (const Error& error) {  // a division by what is zero now
-        throw Error(error.code(), fmt::format("{}: {}", Describe(*node), error.message()));
+        throw Error(error.code(), fmt::format("{}: {}", PlaceOf(*node), error.message()));
       }
     }
     return changed;
@@ -262,7 +263,7 @@ class Rewriter {
   }
 
   const Graph& outer_;
-  Finder finder_;
+  SymbolFinder finder_;
   Substitution substitution_;
   std::unordered_map<GraphRef, GraphRef> nested_images_;
   int64_t types_changed_ = 0;
@@ -323,7 +324,7 @@ int64_t CountRanges(const ShapeEnv& shapes, const SymbolSet& symbols) {
 }  // namespace
 
 void CheckNoSymbolLeft(const Graph& graph, const std::vector<bool>& gone) {
-  Finder finder(graph.shapes(), gone);
+  SymbolFinder finder(graph.shapes(), gone);
   std::string place = finder.FirstFactOrGuard();
   if (place.empty()) place = finder.FirstPlace(graph);
   if (place.empty()) return;
@@ -369,12 +370,12 @@ bool Concretize::Run(Graph& graph) {
   const SymbolSet chosen =
       options_.symbols.empty() ? InputSymbols(shapes) : SymbolsNamed(options_.symbols, graph);
   const int64_t ranges = CountRanges(shapes, chosen);
-  bool changed = ranges > 0 || !Finder(shapes, chosen).FirstFactOrGuard().empty();
+  bool changed = ranges > 0 || !SymbolFinder(shapes, chosen).FirstFactOrGuard().empty();
   symbols_ += ranges;
   guards_ += CountGuards(shapes, chosen);
 
   shapes.Concretize([&](SymbolId id) { return chosen[id]; });
-  Rewriter rewriter(graph, chosen);
+  SymbolRewriter rewriter(graph, chosen);
   changed |= rewriter.Rewrite(graph);
   types_ += rewriter.types_changed();
   CheckNoSymbolLeft(graph, chosen);

@@ -9,7 +9,7 @@
 #include "gt/ir/verifier.h"
 #include "gt/passes/manager.h"
 
-namespace gt {
+namespace gt::concretize_test {
 namespace {
 
 using testing::RandomGraph;
@@ -406,4 +406,4 @@ TEST(Concretize, HoldsForRandomGraphs) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::concretize_test

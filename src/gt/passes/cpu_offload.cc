@@ -19,9 +19,7 @@ namespace {
 
 // Below this a copy costs more in launches than it frees.
 constexpr int64_t kLeastBytes = 4096;
-constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
-
-bool IsBackward(const Node& node) { return node.meta().phase == Phase::kBackward; }
+constexpr int32_t kNotUsed = std::numeric_limits<int32_t>::max();
 
 // Whether the elements fill their memory without gaps, for all values of the symbols: a copy on the
 // host and back then has the same strides, and views of it are what they were.
@@ -51,7 +49,7 @@ class LayerSchedule {
     int32_t run_start = -1;  // of the backward nodes without others between them
     for (const Node* node : graph.nodes()) {
       if (node->op().transfer != Transfer::kNone) continue;
-      if (IsBackward(*node)) {
+      if (node->meta().is_backward()) {
         if (run_start < 0) run_start = node->number();
         AddBackward(*node, run_start);
         continue;
@@ -148,8 +146,8 @@ class LayerSchedule {
 // A node of forward or loss that shows memory of a value which leaves.
 struct ShownBy {
   Node* node;
-  int32_t parent;              // index of the view that it looks into, -1: the value itself
-  int32_t first_use = kNever;  // by a backward node, directly or through views of it
+  int32_t parent;                // index of the view that it looks into, -1: the value itself
+  int32_t first_use = kNotUsed;  // by a backward node, directly or through views of it
 };
 
 // A value that could leave. Numbers are those of nodes before anything is inserted.
@@ -166,9 +164,9 @@ struct Candidate {
 };
 
 // Finds the candidates of a graph, in order.
-class Finder {
+class CandidateFinder {
  public:
-  Finder(Graph& graph, const CpuOffloadOptions& options)
+  CandidateFinder(Graph& graph, const CpuOffloadOptions& options)
       : graph_(graph),
         options_(options),
         returned_(graph),
@@ -235,7 +233,7 @@ class Finder {
       candidate.leaves = std::max(candidate.leaves, end);
     }
     candidate.first_use = FindFirstUses(candidate);
-    if (candidate.first_use == kNever || schedule_.IsNeededAtOnce(candidate.first_use))
+    if (candidate.first_use == kNotUsed || schedule_.IsNeededAtOnce(candidate.first_use))
       return false;
     candidate.returns = candidate.first_use;
     if (options_.prefetch_layers > 0) {
@@ -255,7 +253,7 @@ class Finder {
     auto follow = [&](const Value& value, int32_t parent) {
       for (const Use& use : value.uses()) {
         Node* user = use.node();
-        if (user == nullptr || IsBackward(*user)) continue;
+        if (user == nullptr || user->meta().is_backward()) continue;
         last_use = std::max(last_use, user->number());
         if (AliasingOf(user->op()) == Aliasing::kNone) continue;
         if (ViewedValue(*user->result()) != &value) continue;
@@ -293,10 +291,10 @@ class Finder {
   }
 
   static int32_t FirstUseBehind(int32_t position, const Value& value) {
-    int32_t first = kNever;
+    int32_t first = kNotUsed;
     for (const Use& use : value.uses()) {
       const Node* user = use.node();
-      if (user == nullptr || !IsBackward(*user) || user->number() <= position) continue;
+      if (user == nullptr || !user->meta().is_backward() || user->number() <= position) continue;
       first = std::min(first, user->number());
     }
     return first;
@@ -372,9 +370,9 @@ Meta TransferMeta(const Node& producer, Phase phase) {
 
 // Inserts the transfers. Where several stand between the same two nodes, copies to the host begin
 // before any is waited for, and copies back begin in the order in which they are needed.
-class Rewriter {
+class OffloadRewriter {
  public:
-  Rewriter(Graph& graph, std::vector<Candidate*> leaving) : graph_(graph) {
+  OffloadRewriter(Graph& graph, std::vector<Candidate*> leaving) : graph_(graph) {
     nodes_.reserve(static_cast<size_t>(graph.node_count()));
     for (Node* node : graph.nodes()) nodes_.push_back(node);
     for (Candidate* candidate : leaving) moves_.push_back({candidate});
@@ -436,7 +434,7 @@ class Rewriter {
     std::vector<Node*> copies(candidate.views.size());
     for (size_t i = 0; i < copies.size(); ++i) {
       const ShownBy& view = candidate.views[i];
-      if (view.first_use == kNever) continue;
+      if (view.first_use == kNotUsed) continue;
       const Value& viewed = *ViewedValue(*view.node->result());
       Value* shown =
           view.parent < 0 ? back : copies[static_cast<size_t>(view.parent)]->result(viewed.index());
@@ -467,7 +465,8 @@ class Rewriter {
     std::vector<const Use*> uses;  // the list itself changes with every operand that is set
     for (const Use& use : from.uses()) {
       const Node* user = use.node();
-      if (user == nullptr || !IsBackward(*user) || user->number() <= candidate.leaves) continue;
+      if (user == nullptr || !user->meta().is_backward() || user->number() <= candidate.leaves)
+        continue;
       uses.push_back(&use);
     }
     for (const Use* use : uses) use->node()->SetOperand(use->index(), to);
@@ -546,7 +545,7 @@ const PassInfo& CpuOffload::info() const {
 }
 
 bool CpuOffload::Run(Graph& graph) {
-  std::vector<Candidate> candidates = Finder(graph, options_).Find();
+  std::vector<Candidate> candidates = CandidateFinder(graph, options_).Find();
   Choose(options_.budget_gb, candidates);
   std::vector<Candidate*> leaving;
   int64_t bytes = 0, skipped = 0;
@@ -557,7 +556,7 @@ bool CpuOffload::Run(Graph& graph) {
     bytes += candidate.bytes;
   }
   const auto count = static_cast<int64_t>(leaving.size());
-  Rewriter rewriter(graph, std::move(leaving));
+  OffloadRewriter rewriter(graph, std::move(leaving));
   rewriter.Rewrite();
   tensors_ += count;
   bytes_ += bytes;

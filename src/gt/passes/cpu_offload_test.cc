@@ -16,7 +16,7 @@
 #include "gt/passes/pipeline.h"
 #include "gt/passes/registry.h"
 
-namespace gt {
+namespace gt::cpu_offload_test {
 namespace {
 
 using testing::NodeBuilder;
@@ -774,4 +774,4 @@ TEST(CpuOffload, WithstandsAnyGraph) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::cpu_offload_test

@@ -14,7 +14,7 @@
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 
-namespace gt {
+namespace gt::dependencies_test {
 namespace {
 
 using testing::NodeBuilder;
@@ -408,4 +408,4 @@ TEST(ApplyOrderProperty, NeighboursChangePlacesUnlessTied) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::dependencies_test

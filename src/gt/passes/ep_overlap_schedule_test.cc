@@ -13,7 +13,7 @@
 #include "gt/passes/registry.h"
 #include "gt/sim/timeline.h"
 
-namespace gt {
+namespace gt::ep_overlap_schedule_test {
 namespace {
 
 using testing::Chunks;
@@ -419,4 +419,4 @@ TEST(EpOverlapSchedule, SpecIsReadBack) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::ep_overlap_schedule_test

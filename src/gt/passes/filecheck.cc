@@ -17,7 +17,7 @@
 namespace gt {
 namespace {
 
-using Kind = CheckDirective::Kind;
+using Directive = CheckDirective::Kind;
 
 [[noreturn]] void Malformed(const std::string& file, int line, const std::string& why) {
   Fail(ErrorCode::kMalformedCheck, "{}:{}: {}", file, line, why);
@@ -44,19 +44,19 @@ std::optional<CheckDirective> ParseDirective(std::string_view comment, const std
   if (colon != std::string_view::npos) directive.text = Trim(comment.substr(colon + 1));
   constexpr std::string_view kCount = "CHECK-COUNT-";
   if (name == "CHECK-UNCHANGED") {
-    directive.kind = Kind::kUnchanged;
+    directive.kind = Directive::kUnchanged;
     return directive;
   }
   if (name == "CHECK") {
-    directive.kind = Kind::kCheck;
+    directive.kind = Directive::kCheck;
   } else if (name == "CHECK-NEXT") {
-    directive.kind = Kind::kNext;
+    directive.kind = Directive::kNext;
   } else if (name == "CHECK-NOT") {
-    directive.kind = Kind::kNot;
+    directive.kind = Directive::kNot;
   } else if (name == "CHECK-ERROR") {
-    directive.kind = Kind::kError;
+    directive.kind = Directive::kError;
   } else if (name.starts_with(kCount)) {
-    directive.kind = Kind::kCount;
+    directive.kind = Directive::kCount;
     std::string_view digits = name.substr(kCount.size());
     auto [end, error] =
         std::from_chars(digits.data(), digits.data() + digits.size(), directive.count);
@@ -212,14 +212,14 @@ class Matcher {
  private:
   bool Apply(const CheckDirective& directive) {
     switch (directive.kind) {
-      case Kind::kCheck:
+      case Directive::kCheck:
         return Find(directive);
-      case Kind::kNext:
+      case Directive::kNext:
         return FindNext(directive);
-      case Kind::kNot:
+      case Directive::kNot:
         forbidden_.push_back(&directive);
         return true;
-      case Kind::kCount:
+      case Directive::kCount:
         return Count(directive);
       default:
         return true;
@@ -296,7 +296,7 @@ class Matcher {
   std::string failure_;
 };
 
-bool Expects(const CheckCase& test, Kind kind) {
+bool Expects(const CheckCase& test, Directive kind) {
   return std::any_of(test.directives.begin(), test.directives.end(),
                      [kind](const CheckDirective& directive) { return directive.kind == kind; });
 }
@@ -331,10 +331,10 @@ std::optional<std::string> RunWithoutError(const CheckCase& test) {
   PassManager manager = ManagerFor(test);
   PipelineReport report = manager.Run(*graph);
   Verify(*graph);
-  if (Expects(test, Kind::kError)) {
+  if (Expects(test, Directive::kError)) {
     return fmt::format("{}\n  expected an error, but got:\n{}", Place(test), Print(*graph));
   }
-  if (report.changed && Expects(test, Kind::kUnchanged)) {
+  if (report.changed && Expects(test, Directive::kUnchanged)) {
     return fmt::format("{}\n  expected no change, but got:\n{}", Place(test), Print(*graph));
   }
   if (auto failure = CheckRoundTrip(*graph, Print(*graph))) return Place(test) + "\n" + *failure;
@@ -385,12 +385,12 @@ std::optional<std::string> RunCheckCase(const CheckCase& test) {
     return RunWithoutError(test);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kMalformedCheck) return error.what();
-    if (!Expects(test, Kind::kError)) {
+    if (!Expects(test, Directive::kError)) {
       return fmt::format("{}\n  failed with {}", Place(test), error.what());
     }
     std::string text = OneSpace(error.what());
     for (const CheckDirective& directive : test.directives) {
-      if (directive.kind != Kind::kError) {
+      if (directive.kind != Directive::kError) {
         return fmt::format("{}:{}: beside CHECK-ERROR no other directive has a meaning", test.file,
                            directive.line);
       }

@@ -139,9 +139,9 @@ Node* WaitOf(const Node& collective) {
 }
 
 // Finds members, and sorts the nodes around them into chains and tails.
-class Finder {
+class MemberFinder {
  public:
-  Finder(Graph& graph, std::vector<Bucket>& buckets)
+  MemberFinder(Graph& graph, std::vector<Bucket>& buckets)
       : graph_(graph),
         buckets_(buckets),
         origins_(graph),
@@ -527,7 +527,7 @@ class Finder {
 
 Buckets FindBuckets(Graph& graph) {
   Buckets found;
-  Finder finder(graph, found.buckets);
+  MemberFinder finder(graph, found.buckets);
   finder.Find();
   found.staying = finder.Staying();
   found.left_alone = finder.left_alone();

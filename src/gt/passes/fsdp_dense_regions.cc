@@ -22,12 +22,11 @@
 namespace gt {
 namespace {
 
-constexpr int32_t kNone = -1;
-constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
+constexpr int32_t kNobody = -1;
+constexpr int32_t kNotNeeded = std::numeric_limits<int32_t>::max();
 
 size_t At(int32_t number) { return static_cast<size_t>(number); }
 
-bool IsBackward(const Node& node) { return node.meta().phase == Phase::kBackward; }
 bool IsBucketed(const Node& node) { return !node.meta().fsdp_bucket.empty(); }
 
 bool IsReduction(const Node& node) {
@@ -55,7 +54,7 @@ bool MovesData(const Node& node) {
 // Products, attention, norms, activations. What is computed again does not count: a value that
 // blocks share bears the first one's name, wherever it is computed.
 bool Computes(const Node& node) {
-  const bool again = IsBackward(node) && node.meta().recompute != Recompute::kNone;
+  const bool again = node.meta().is_backward() && node.meta().recompute != Recompute::kNone;
   return !IsBucketed(node) && !again && !node.op().is_view() && HasFlops(node);
 }
 
@@ -75,7 +74,7 @@ bool IsOutput(const Node& node) {
 }
 
 // "%gather (_c10d_functional::all_gather_into_tensor, module 'layers.1', bucket 'layers.1')"
-std::string NameOf(const Node& node) {
+std::string BucketedName(const Node& node) {
   std::string text = node.result_count() > 0 ? "%" + node.result()->name() : "a node";
   text += fmt::format(" ({}, module '{}'", node.op().name.str(), node.meta().module.str());
   if (IsBucketed(node)) text += fmt::format(", bucket '{}'", node.meta().fsdp_bucket.str());
@@ -123,19 +122,19 @@ class DenseRegions {
       if (unpacks[At(number)] || !Computes(node)) continue;
       const int32_t layer = layers.Of(node);
       if (layer < 0) {
-        if (IsBackward(node)) top_backward_ = std::min(top_backward_, number);
+        if (node.meta().is_backward()) top_backward_ = std::min(top_backward_, number);
         continue;
       }
       DenseRegion& region = by_layer_[layer];
       if (exchanging.contains(layer) && node.meta().ep_role != EpRole::kNone) continue;
       if (node.meta().phase == Phase::kForward) region.forward.push_back(number);
-      if (IsBackward(node)) region.backward.push_back(number);
+      if (node.meta().is_backward()) region.backward.push_back(number);
     }
   }
 
   // The region of the block so many blocks before this layer, or null. What follows the blocks is
   // layer kTop.
-  static constexpr int32_t kTop = kNever;
+  static constexpr int32_t kTop = kNotNeeded;
   const DenseRegion* Before(int32_t layer, int32_t blocks = 1) const {
     auto found = by_layer_.lower_bound(layer);
     for (; blocks > 0; --blocks) {
@@ -148,26 +147,26 @@ class DenseRegions {
     auto found = by_layer_.upper_bound(layer);
     return found == by_layer_.end() ? nullptr : &found->second;
   }
-  // Where the backward of what follows the blocks begins, or kNever.
+  // Where the backward of what follows the blocks begins, or kNotNeeded.
   int32_t TopBackward() const {
     const DenseRegion* last = Before(kTop);
     const bool comes_first =
         last == nullptr || last->backward.empty() || top_backward_ < last->backward.front();
-    return comes_first ? top_backward_ : kNever;
+    return comes_first ? top_backward_ : kNotNeeded;
   }
 
  private:
   std::map<int32_t, DenseRegion> by_layer_;
-  int32_t top_backward_ = kNever;  // the first backward compute outside of blocks
+  int32_t top_backward_ = kNotNeeded;  // the first backward compute outside of blocks
 };
 
 // Where a node stands: in front of the node with that number, gathers first, or in its own place.
 enum class Rank : uint8_t { kGather, kReduction, kNode };
-struct Place {
+struct PlaceInOrder {
   int32_t at;
   Rank rank;
   int32_t number;
-  friend auto operator<=>(const Place&, const Place&) = default;
+  friend auto operator<=>(const PlaceInOrder&, const PlaceInOrder&) = default;
 };
 
 }  // namespace
@@ -227,7 +226,7 @@ class FsdpDenseRegions::Planner {
     std::sort(places_.begin(), places_.end());
     std::vector<int32_t> order;
     order.reserve(places_.size());
-    for (const Place& place : places_) order.push_back(place.number);
+    for (const PlaceInOrder& place : places_) order.push_back(place.number);
     return order;
   }
 
@@ -236,31 +235,31 @@ class FsdpDenseRegions::Planner {
   struct Chain {
     std::vector<int32_t> nodes;
     std::unordered_set<int32_t> members;  // the same
-    int32_t last_need = kNone;            // the need that stands last now
+    int32_t last_need = kNobody;          // the need that stands last now
     bool has_wait = false;                // for another reduction
   };
 
   // What unpacks the result of a reduction goes to the end if everything behind it does.
   void SinkWaits() {
-    std::vector<int32_t> kept_by(At(dependencies_.count()), kNone);
+    std::vector<int32_t> kept_by(At(dependencies_.count()), kNobody);
     for (int32_t number = dependencies_.count() - 1; number >= 0; --number) {
       if (!unpacks_[At(number)]) continue;
       int32_t& by = kept_by[At(number)];
       for (int32_t user : dependencies_.UsersOf(number)) {
         if (!unpacks_[At(user)]) {
           by = user;
-        } else if (kept_by[At(user)] != kNone) {
+        } else if (kept_by[At(user)] != kNobody) {
           by = kept_by[At(user)];
         }
       }
-      if (by == kNone) places_[At(number)].at = dependencies_.count();
+      if (by == kNobody) places_[At(number)].at = dependencies_.count();
       const Node& node = *dependencies_.node(number);
       if (IsGradientWait(node)) CountWait(node, by);
     }
   }
 
   void CountWait(const Node& wait, int32_t kept_by) {
-    if (kept_by == kNone) {
+    if (kept_by == kNobody) {
       ++pass_.waits_;
       return;
     }
@@ -273,26 +272,26 @@ class FsdpDenseRegions::Planner {
   void PlaceGather(int32_t number) {
     const Node& node = *dependencies_.node(number);
     const int32_t layer = LayerOfBucket(node);
-    int32_t target = kNever;
-    if (IsBackward(node)) {
+    int32_t target = kNotNeeded;
+    if (node.meta().is_backward()) {
       if (layer >= 0) target = StartForBackwardGather(layer);
     } else if (layer >= 0) {
       target = Start(regions_.Before(layer));
     } else if (IsUsedBehindTheLastBlock(number)) {
       target = Start(regions_.Before(DenseRegions::kTop));
     }
-    if (target == kNever) return;
+    if (target == kNotNeeded) return;
     if (Move(ChainOf(number), target, Rank::kGather)) ++pass_.gathers_;
   }
 
   static int32_t Start(const DenseRegion* region) {
-    return region == nullptr || region->forward.empty() ? kNever : region->forward.front();
+    return region == nullptr || region->forward.empty() ? kNotNeeded : region->forward.front();
   }
 
   int32_t StartForBackwardGather(int32_t layer) const {
     const DenseRegion* region = regions_.Behind(layer);
     if (region == nullptr) return regions_.TopBackward();
-    return region->backward.empty() ? kNever : region->backward.front();
+    return region->backward.empty() ? kNotNeeded : region->backward.front();
   }
 
   // Tells the head from the embeddings: it is used when the last block has begun.
@@ -303,7 +302,7 @@ class FsdpDenseRegions::Planner {
         if (user < start) return false;
       }
     }
-    return start != kNever;
+    return start != kNotNeeded;
   }
 
   void PlaceReduction(int32_t number) {
@@ -360,7 +359,7 @@ class FsdpDenseRegions::Planner {
     const std::string_view where =
         target < dependencies_.count() ? "dense compute" : "the end of the step";
     for (int32_t member : chain.nodes) {
-      const Place place{target, rank, member};
+      const PlaceInOrder place{target, rank, member};
       for (int32_t needed : dependencies_.NeededBy(member)) {
         if (chain.members.contains(needed) || places_[At(needed)] < place) continue;
         return Block(node, where, *dependencies_.node(needed), "is needed and comes behind it");
@@ -377,16 +376,16 @@ class FsdpDenseRegions::Planner {
   bool Block(const Node& node, std::string_view where, const Node& by, std::string_view why) {
     if (pass_.strict_) {
       Fail(ErrorCode::kMoveBlocked,
-           "{} cannot move to {}: {} {}. Leave out the option strict to let it stay", NameOf(node),
-           where, NameOf(by), why);
+           "{} cannot move to {}: {} {}. Leave out the option strict to let it stay",
+           BucketedName(node), where, BucketedName(by), why);
     }
-    log::Debug("fsdp dense regions: {} stays: {} {}", NameOf(node), NameOf(by), why);
+    log::Debug("fsdp dense regions: {} stays: {} {}", BucketedName(node), BucketedName(by), why);
     ++pass_.blocked_;
     return false;
   }
 
   int32_t LayerOfBucket(const Node& node) {
-    auto [found, is_new] = layers_.try_emplace(node.meta().fsdp_bucket, kNone);
+    auto [found, is_new] = layers_.try_emplace(node.meta().fsdp_bucket, kNobody);
     if (is_new) found->second = LayerOf(found->first.str());
     return found->second;
   }
@@ -395,7 +394,7 @@ class FsdpDenseRegions::Planner {
   const Dependencies& dependencies_;
   std::vector<bool> unpacks_;  // by number
   DenseRegions regions_;
-  std::vector<Place> places_;            // by number
+  std::vector<PlaceInOrder> places_;     // by number
   std::vector<int32_t> users_in_chain_;  // by number; all zero between chains
   std::unordered_map<Name, int32_t> layers_;
 };

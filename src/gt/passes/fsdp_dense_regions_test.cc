@@ -16,7 +16,7 @@
 #include "gt/ir/verifier.h"
 #include "gt/passes/manager.h"
 
-namespace gt {
+namespace gt::fsdp_dense_regions_test {
 namespace {
 
 using testing::NodeBuilder;
@@ -496,4 +496,4 @@ TEST(FsdpDenseRegions, StepsWithoutBucketsAreLeftAlone) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::fsdp_dense_regions_test

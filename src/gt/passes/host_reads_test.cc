@@ -6,7 +6,7 @@
 #include "gt/ir/verifier.h"
 #include "gt/sim/timeline.h"
 
-namespace gt {
+namespace gt::host_reads_test {
 namespace {
 
 // Counts are copied and read, one of them through a view and a wait; activations come back.
@@ -56,4 +56,4 @@ TEST(HostReads, CopiesThatAreReadHaveTheirOwnQueue) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::host_reads_test

@@ -9,7 +9,7 @@
 #include "gt/ir/text.h"
 #include "gt/passes/manager.h"
 
-namespace gt {
+namespace gt::isolate_ep_process_group_test {
 namespace {
 
 // Groups as a job has them: names with an identity and ranks, and those made on request.
@@ -154,4 +154,4 @@ TEST(IsolateEpProcessGroup, EveryOtherKindCounts) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::isolate_ep_process_group_test

@@ -13,7 +13,7 @@
 #include "gt/passes/dependencies.h"
 #include "gt/sim/memory_curve.h"
 
-namespace gt {
+namespace gt::live_memory_test {
 namespace {
 
 using testing::NodeBuilder;
@@ -398,4 +398,4 @@ TEST(LiveMemoryProperty, AnOrderOnPaperIsThatOfTheGraph) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::live_memory_test

@@ -13,7 +13,7 @@
 #include "gt/passes/pipeline.h"
 #include "gt/passes/registry.h"
 
-namespace gt {
+namespace gt::manager_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -333,4 +333,4 @@ TEST(PassManager, CallsBackAfterEachPass) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::manager_test

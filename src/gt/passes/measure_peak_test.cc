@@ -9,7 +9,7 @@
 #include "gt/passes/manager.h"
 #include "gt/passes/registry.h"
 
-namespace gt {
+namespace gt::measure_peak_test {
 namespace {
 
 PassRun RunManaged(Graph& graph, std::unique_ptr<Pass> pass) {
@@ -84,4 +84,4 @@ TEST(MeasurePeak, IsRegistered) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::measure_peak_test

@@ -15,7 +15,7 @@
 #include "gt/passes/registry.h"
 #include "gt/passes/rematerialize.h"
 
-namespace gt {
+namespace gt::memory_passes_test {
 namespace {
 
 using testing::NodeBuilder;
@@ -364,4 +364,4 @@ TEST(MemoryPasses, RedrawEveryLayer) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::memory_passes_test

@@ -19,7 +19,7 @@ namespace gt {
 namespace {
 
 constexpr std::string_view kUnchanged = "unchanged";
-constexpr int32_t kNone = -1;
+constexpr int32_t kNotCommon = -1;
 
 [[noreturn]] void FailForeign(std::string_view why) {
   Fail(ErrorCode::kRanksDisagree,
@@ -150,7 +150,8 @@ class CommonOrder::Placement {
     order_.push_back(number);
     for (int32_t user : dependencies_.UsersOf(number)) {
       const auto index = static_cast<size_t>(user);
-      if (placed_[index] || common_.index_of_[index] != kNone || common_.leads_[index]) continue;
+      if (placed_[index] || common_.index_of_[index] != kNotCommon || common_.leads_[index])
+        continue;
       bool ready = true;
       for (int32_t needed : dependencies_.NeededBy(user)) {
         ready &= placed_[static_cast<size_t>(needed)];
@@ -167,7 +168,7 @@ class CommonOrder::Placement {
 
 CommonOrder::CommonOrder(const Graph& graph, const Dependencies& dependencies)
     : dependencies_(dependencies),
-      index_of_(static_cast<size_t>(dependencies.count()), kNone),
+      index_of_(static_cast<size_t>(dependencies.count()), kNotCommon),
       leads_(static_cast<size_t>(dependencies.count()), false),
       synchronizes_(static_cast<size_t>(dependencies.count()), false) {
   const OwnParts parts(graph, dependencies);
@@ -192,7 +193,7 @@ CommonOrder::CommonOrder(const Graph& graph, const Dependencies& dependencies)
   for (size_t i = leads_.size(); i-- > 0;) {
     for (int32_t user : dependencies.UsersOf(static_cast<int32_t>(i))) {
       const auto index = static_cast<size_t>(user);
-      if (index_of_[index] != kNone || leads_[index]) leads_[i] = true;
+      if (index_of_[index] != kNotCommon || leads_[index]) leads_[i] = true;
     }
   }
 }
@@ -204,7 +205,7 @@ std::vector<int32_t> CommonOrder::IndicesOf(std::span<const int32_t> order) cons
   indices.reserve(numbers_.size());
   for (int32_t number : order) {
     const int32_t index = index_of_[static_cast<size_t>(number)];
-    if (index != kNone) indices.push_back(index);
+    if (index != kNotCommon) indices.push_back(index);
   }
   return indices;
 }
@@ -240,8 +241,8 @@ std::vector<int32_t> CommonOrder::Find(const std::vector<uint64_t>& keys) const 
   int64_t synchronizing = 0;
   for (uint64_t key : keys) {
     auto entry = by_key.find(key);
-    found.push_back(entry == by_key.end() ? kNone : entry->second);
-    if (found.back() != kNone && Synchronizes(found.back())) ++synchronizing;
+    found.push_back(entry == by_key.end() ? kNotCommon : entry->second);
+    if (found.back() != kNotCommon && Synchronizes(found.back())) ++synchronizing;
   }
   const auto here = std::count(synchronizes_.begin(), synchronizes_.end(), true);
   if (synchronizing != here) {
@@ -268,7 +269,7 @@ std::vector<int32_t> CommonOrder::FromText(std::string_view text) const {
   std::vector<int32_t> numbers;
   for (int32_t index : indices) {
     const int32_t number = found[static_cast<size_t>(index)];
-    if (number != kNone) numbers.push_back(number);
+    if (number != kNotCommon) numbers.push_back(number);
   }
   return Placement(*this).Of(numbers);
 }

@@ -12,7 +12,7 @@
 #include "gt/ir/text.h"
 #include "gt/passes/overlap_test_util.h"
 
-namespace gt {
+namespace gt::order_text_test {
 namespace {
 
 using testing::RandomTimedStep;
@@ -173,4 +173,4 @@ TEST(OrderText, OfAnotherStepIsRefused) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::order_text_test

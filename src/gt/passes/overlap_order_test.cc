@@ -16,7 +16,7 @@
 #include "gt/sim/memory_curve.h"
 #include "gt/sim/timeline.h"
 
-namespace gt {
+namespace gt::overlap_order_test {
 namespace {
 
 using testing::Chunks;
@@ -704,4 +704,4 @@ TEST(OverlapOrderProperty, NearTheBestOfAllOrders) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::overlap_order_test

@@ -16,7 +16,7 @@
 namespace gt {
 namespace {
 
-constexpr int32_t kNone = -1;
+constexpr int32_t kNoNumber = -1;
 constexpr int32_t kOutside = -1;  // in place of a region
 
 size_t At(int32_t number) { return static_cast<size_t>(number); }
@@ -29,7 +29,7 @@ bool IsTokenExchange(const Node& node) {
 }
 
 // "%mm (aten::mm, module 'layers.1.moe')"
-std::string NameOf(const Node& node) {
+std::string ChunkedName(const Node& node) {
   std::string result = node.result_count() > 0 ? "%" + node.result()->name() : "a node";
   return fmt::format("{} ({}, module '{}')", result, node.op().name.str(),
                      node.meta().module.str());
@@ -107,9 +107,9 @@ class RegionFinder {
   }
 
   Found& RegionOf(const ChunkMeta& chunk) {
-    auto [place, is_new] = places_.try_emplace(chunk.region, std::array{kNone, kNone});
+    auto [place, is_new] = places_.try_emplace(chunk.region, std::array{kNoNumber, kNoNumber});
     int32_t& index = place->second[chunk.backward ? 1 : 0];
-    if (index == kNone) {
+    if (index == kNoNumber) {
       index = static_cast<int32_t>(found_.size());
       Region& region = found_.emplace_back().region;
       region.name = chunk.region;
@@ -164,7 +164,7 @@ class RegionFinder {
     if (waits == 1) return;
     Fail(ErrorCode::kExchangeMismatch,
          "{}: {} of chunk {} has {} waits in the chunk's body, and must have exactly one",
-         region.Text(), NameOf(launch), own.id, waits);
+         region.Text(), ChunkedName(launch), own.id, waits);
   }
 
   const Dependencies& dependencies_;
@@ -443,7 +443,7 @@ class RegionSchedule {
       Fail(ErrorCode::kCountSyncMismatch,
            "{}: chunk {} reads token counts on the host with {}, chunk {} reads none. Every chunk "
            "must be a copy of the same module; run the schedule directly behind chunking",
-           region_.Text(), reading.id, NameOf(*dependencies_.node(reading.reads.front())),
+           region_.Text(), reading.id, ChunkedName(*dependencies_.node(reading.reads.front())),
            other.id);
     }
   }
@@ -455,8 +455,8 @@ class RegionSchedule {
            "{}: {} of chunk {} reads numbers on the host that the chunk's first exchange, {}, does "
            "not need: the host would wait in a second place. Read all token counts in front of the "
            "first exchange",
-           region_.Text(), NameOf(*dependencies_.node(read)), chunk.id,
-           NameOf(*dependencies_.node(chunk.exchanges.front())));
+           region_.Text(), ChunkedName(*dependencies_.node(read)), chunk.id,
+           ChunkedName(*dependencies_.node(chunk.exchanges.front())));
     }
   }
 
@@ -465,8 +465,8 @@ class RegionSchedule {
     Fail(ErrorCode::kIllegalOrder,
          "{}: {} of chunk {} would run before {} of chunk {}, but needs it: {} comes behind it. "
          "Chunks that depend on each other like this cannot take turns",
-         region_.Text(), NameOf(next), next.meta().chunk->id, NameOf(exchange),
-         exchange.meta().chunk->id, NameOf(*dependencies_.node(user)));
+         region_.Text(), ChunkedName(next), next.meta().chunk->id, ChunkedName(exchange),
+         exchange.meta().chunk->id, ChunkedName(*dependencies_.node(user)));
   }
 
   const Dependencies& dependencies_;
@@ -484,8 +484,8 @@ class Merge {
  public:
   explicit Merge(const Dependencies& dependencies)
       : dependencies_(dependencies),
-        before_(At(dependencies.count()), kNone),
-        behind_(At(dependencies.count()), kNone) {}
+        before_(At(dependencies.count()), kNoNumber),
+        behind_(At(dependencies.count()), kNoNumber) {}
 
   void Add(std::span<const int32_t> region_order) {
     for (size_t i = 1; i < region_order.size(); ++i) {
@@ -499,7 +499,7 @@ class Merge {
     std::vector<int32_t> missing(At(dependencies_.count()));
     for (int32_t number = 0; number < dependencies_.count(); ++number) {
       missing[At(number)] = static_cast<int32_t>(dependencies_.NeededBy(number).size()) +
-                            (before_[At(number)] != kNone ? 1 : 0);
+                            (before_[At(number)] != kNoNumber ? 1 : 0);
       if (missing[At(number)] == 0) ready.push(number);
     }
     std::vector<int32_t> order;
@@ -512,7 +512,7 @@ class Merge {
       ready.pop();
       order.push_back(number);
       for (int32_t user : dependencies_.UsersOf(number)) release(user);
-      if (behind_[At(number)] != kNone) release(behind_[At(number)]);
+      if (behind_[At(number)] != kNoNumber) release(behind_[At(number)]);
     }
     if (order.size() < missing.size()) FailCycle(missing);
     return order;
@@ -527,24 +527,25 @@ class Merge {
       for (int32_t needed : dependencies_.NeededBy(number)) {
         if (missing[At(needed)] > 0) return needed;
       }
-      return kNone;
+      return kNoNumber;
     };
     int32_t later = 0;
     while (missing[At(later)] == 0) ++later;
     size_t steps = 0;
-    for (; steps < missing.size() || needed_by(later) != kNone; ++steps) {
+    for (; steps < missing.size() || needed_by(later) != kNoNumber; ++steps) {
       const int32_t needed = needed_by(later);
-      later = needed != kNone ? needed : before_[At(later)];
+      later = needed != kNoNumber ? needed : before_[At(later)];
     }
     int32_t earlier = before_[At(later)];
-    while (needed_by(earlier) == kNone) earlier = before_[At(earlier)];
+    while (needed_by(earlier) == kNoNumber) earlier = before_[At(earlier)];
     const Node& node = *dependencies_.node(later);
     Fail(
         ErrorCode::kIllegalOrder,
         "region '{}' ({}): its order asks {} to run behind {}, but that needs {}, which cannot run "
         "before the first. Regions that depend on each other like this cannot be scheduled",
-        node.meta().chunk->region.str(), Spelling(node.meta().phase), NameOf(node),
-        NameOf(*dependencies_.node(earlier)), NameOf(*dependencies_.node(needed_by(earlier))));
+        node.meta().chunk->region.str(), Spelling(node.meta().phase), ChunkedName(node),
+        ChunkedName(*dependencies_.node(earlier)),
+        ChunkedName(*dependencies_.node(needed_by(earlier))));
   }
 
   const Dependencies& dependencies_;

@@ -15,7 +15,7 @@
 #include "gt/ir/random_graph_test_util.h"
 #include "gt/ir/verifier.h"
 
-namespace gt {
+namespace gt::overlap_structural_test {
 namespace {
 
 using testing::NodeBuilder;
@@ -546,4 +546,4 @@ TEST(StructuralOrder, ChunksThatNeedALaterExchangeOfEachOther) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::overlap_structural_test

@@ -7,7 +7,7 @@
 #include "gt/ir/text.h"
 #include "gt/passes/live_memory.h"
 
-namespace gt {
+namespace gt::own_parts_test {
 namespace {
 
 constexpr const char* kRest = R"(
@@ -64,4 +64,4 @@ TEST(OwnParts, DoNotCountInThePeakThatPlansGoBy) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::own_parts_test

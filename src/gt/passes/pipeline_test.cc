@@ -19,7 +19,7 @@
 #include "gt/sim/link_model.h"
 #include "gt/sim/timeline.h"
 
-namespace gt {
+namespace gt::pipeline_test {
 namespace {
 
 std::vector<std::string> NamesOf(const PipelineOptions& options) {
@@ -337,4 +337,4 @@ TEST(Pipeline, NothingUndoesTheSchedule) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::pipeline_test

@@ -14,7 +14,7 @@
 #include "gt/passes/manager.h"
 #include "gt/passes/registry.h"
 
-namespace gt {
+namespace gt::property_test {
 namespace {
 
 using Storage = std::shared_ptr<std::vector<double>>;
@@ -257,4 +257,4 @@ TEST(PassProperties, HoldOnRandomGraphs) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::property_test

@@ -6,7 +6,7 @@
 #include "gt/ir/text.h"
 #include "gt/passes/manager.h"
 
-namespace gt {
+namespace gt::reassign_fsdp_all_gathers_test {
 namespace {
 
 PassRun RunManaged(Graph& graph, ProcessGroups* groups = nullptr) {
@@ -112,4 +112,4 @@ TEST(ParameterOrigins, NamesTheParameter) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::reassign_fsdp_all_gathers_test

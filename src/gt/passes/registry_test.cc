@@ -10,7 +10,7 @@
 #include "gt/passes/common_subexpression_elimination.h"
 #include "gt/passes/pipeline.h"
 
-namespace gt {
+namespace gt::registry_test {
 namespace {
 
 Error FailureOf(std::string_view specs) {
@@ -132,4 +132,4 @@ TEST(PassDocs, AreUpToDate) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::registry_test

@@ -13,8 +13,6 @@
 namespace gt {
 namespace {
 
-bool IsBackward(const Node& node) { return node.meta().phase == Phase::kBackward; }
-
 // Only tags of the forward are orders. Copies keep theirs, which then tells where they came from.
 bool IsRecomputed(const Node& node) {
   const Recompute tag = node.meta().recompute;
@@ -95,7 +93,7 @@ class Lifetimes {
     for (int32_t i = 0; i < node.operand_count(); ++i) {
       const Value& operand = *node.operand(i);
       // These are the uses that go to copies.
-      if (IsBackward(node) && IsRecomputed(operand)) continue;
+      if (node.meta().is_backward() && IsRecomputed(operand)) continue;
       Extend(operand, &operand == viewed ? std::max(node.number(), results_live) : node.number());
     }
   }
@@ -384,11 +382,11 @@ bool Rematerialize::Run(Graph& graph) {
   bool in_backward = false;
   int64_t region_start = 0;  // copies made before the region
   for (Node* node : graph.nodes()) {
-    if (!in_backward && IsBackward(*node)) {
+    if (!in_backward && node->meta().is_backward()) {
       copier.BeginRegion();
       region_start = copier.copy_count();
     }
-    in_backward = IsBackward(*node);
+    in_backward = node->meta().is_backward();
     if (!in_backward) continue;
     copier.Enter(*node);
     bool first = copier.copy_count() == region_start;

@@ -9,7 +9,7 @@
 #include "gt/passes/manager.h"
 #include "gt/passes/registry.h"
 
-namespace gt {
+namespace gt::separate_count_exchanges_test {
 namespace {
 
 // Notes what it is asked for.
@@ -121,4 +121,4 @@ TEST(SeparateCountExchanges, IsRegistered) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::separate_count_exchanges_test

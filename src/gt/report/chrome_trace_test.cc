@@ -9,7 +9,7 @@
 
 #include "gt/base/error.h"
 
-namespace gt {
+namespace gt::chrome_trace_test {
 namespace {
 
 using nlohmann::json;
@@ -126,4 +126,4 @@ TEST_F(ChromeTraceTest, SaysWhatCannotBeWritten) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::chrome_trace_test

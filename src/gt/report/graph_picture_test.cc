@@ -14,7 +14,7 @@
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 
-namespace gt {
+namespace gt::graph_picture_test {
 namespace {
 
 constexpr std::string_view kMoe = "layers.1.moe";
@@ -381,4 +381,4 @@ TEST(GraphPicture, SaysWhatCannotBeDrawn) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::graph_picture_test

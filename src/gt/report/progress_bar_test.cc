@@ -9,7 +9,7 @@
 #include <limits>
 #include <memory>
 
-namespace gt {
+namespace gt::progress_bar_test {
 namespace {
 
 TEST(RenderBarTest, ShowsBarPercentAndText) {
@@ -149,4 +149,4 @@ TEST(ProgressBarTest, RedrawsOneLineOfATerminal) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::progress_bar_test

@@ -13,7 +13,7 @@
 
 #include "gt/base/error.h"
 
-namespace gt {
+namespace gt::tensorboard_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -183,4 +183,4 @@ TEST_F(TensorBoardTest, SaysWhatCannotBeWritten) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::tensorboard_test

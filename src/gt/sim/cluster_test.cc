@@ -10,7 +10,7 @@
 
 #include "gt/base/error.h"
 
-namespace gt {
+namespace gt::cluster_test {
 namespace {
 
 constexpr const char* kSimpleText = R"([cluster]
@@ -251,4 +251,4 @@ TEST(CurveTest, InterpolatesAndHoldsItsEnds) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::cluster_test

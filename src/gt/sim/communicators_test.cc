@@ -5,7 +5,7 @@
 
 #include "gt/ir/text.h"
 
-namespace gt {
+namespace gt::communicators_test {
 namespace {
 
 constexpr CommunicatorMemory kMemory = {.bytes_per_group = 100, .bytes_per_peer = 7};
@@ -59,4 +59,4 @@ TEST(Communicators, OfNcclTakeWhatWasMeasured) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::communicators_test

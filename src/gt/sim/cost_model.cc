@@ -20,6 +20,7 @@
 #include "gt/ir/text.h"
 #include "gt/passes/aliasing.h"
 #include "gt/passes/host_reads.h"
+#include "gt/sim/type_sizes.h"
 
 namespace gt {
 namespace {
@@ -72,20 +73,6 @@ Work WorkOf(const Operator& op) {
 
 bool IsQueued(const Operator& op) {
   return op.collective != Collective::kNone || op.transfer != Transfer::kNone;
-}
-
-int64_t SizeAt(const Dim& size, SymbolValues symbols) {
-  return std::max<int64_t>(size.Evaluate(symbols), 0);
-}
-
-bool IsRowMajor(const TensorType& type, SymbolValues symbols) {
-  int64_t expected = 1;
-  for (size_t i = type.sizes.size(); i-- > 0;) {
-    int64_t size = SizeAt(type.sizes[i], symbols);
-    if (size != 1 && type.strides[i].Evaluate(symbols) != expected) return false;
-    expected *= std::max<int64_t>(size, 1);
-  }
-  return true;
 }
 
 // Of the elements that are there: those along an expanded dimension are one.

@@ -12,7 +12,7 @@
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 
-namespace gt {
+namespace gt::cost_model_test {
 namespace {
 
 // A graph with a model of its costs. Sizes are given where inputs are.
@@ -378,4 +378,4 @@ TEST(DeviceSpeedTest, Generations) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::cost_model_test

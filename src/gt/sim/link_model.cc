@@ -13,7 +13,7 @@ namespace gt {
 namespace {
 
 // One GB/s is a thousand bytes per microsecond.
-double TransferUs(double bytes, double gb_per_s) { return bytes / (1e3 * gb_per_s); }
+double WireUs(double bytes, double gb_per_s) { return bytes / (1e3 * gb_per_s); }
 
 // Formulas take numbers of ranks as they take bandwidths.
 struct Span {
@@ -32,7 +32,7 @@ double Rounded(double gb_per_s, double step) {
 }
 
 double NodeUs(const NodeLinks& links, double bytes, double ranks) {
-  return links.latency_us.Linear(ranks) + TransferUs(bytes, links.bandwidth_gb_per_s.Linear(ranks));
+  return links.latency_us.Linear(ranks) + WireUs(bytes, links.bandwidth_gb_per_s.Linear(ranks));
 }
 
 double RingLatencyUs(const Ring& ring, std::size_t protocol, double bytes, const Span& span,
@@ -72,7 +72,7 @@ double RingUs(const Ring& ring, double bytes, const Span& span, double rounds,
     const double link = std::min(limits[p], ring.protocol_share[p] * bus);
     const double bandwidth = Rounded(link * message_per_link, ring.bandwidth_step_gb_per_s);
     const double time =
-        RingLatencyUs(ring, p, bytes, span, rounds) + TransferUs(bytes, bandwidth * ramp);
+        RingLatencyUs(ring, p, bytes, span, rounds) + WireUs(bytes, bandwidth * ramp);
     fastest = std::min(fastest, time);
   }
   return fastest;
@@ -106,8 +106,8 @@ double TreeUs(const Tree& tree, double bytes, const Span& span) {
     const double up_or_down = (span.per_node - 1) * tree.gpu_hop_latency_us[p] +
                               std::log2(span.nodes) * tree.node_hop_latency_us[p];
     const double message = Rounded(bandwidth[p] / 2, tree.bandwidth_step_gb_per_s);
-    const double time = tree.base_latency_us[p] + 2 * up_or_down +
-                        TransferUs(bytes, message * tree.ramps[p].At(bytes));
+    const double time =
+        tree.base_latency_us[p] + 2 * up_or_down + WireUs(bytes, message * tree.ramps[p].At(bytes));
     fastest = std::min(fastest, time);
   }
   return fastest;
@@ -117,7 +117,7 @@ double NvlsTreeUs(const NvlsTree& tree, double bytes, const Span& span) {
   const Curve& bandwidth =
       span.nodes > 2 ? tree.bandwidth_gb_per_s : tree.two_node_bandwidth_gb_per_s;
   return tree.base_latency_us + tree.level_latency_us * std::log2(span.nodes) +
-         TransferUs(bytes, bandwidth.Linear(span.per_node) * tree.ramp.At(bytes / span.ranks));
+         WireUs(bytes, bandwidth.Linear(span.per_node) * tree.ramp.At(bytes / span.ranks));
 }
 
 double AllGatherUs(const NcclLinks& links, double bytes, const Span& span, double gpus_per_node) {
@@ -146,7 +146,7 @@ double AllToAllUs(const NcclLinks& links, double bytes, const Span& span) {
   const double missing = (1 - network.ramp.At(bytes / span.ranks)) / std::log2(span.nodes);
   const double bandwidth = network.rank_bandwidth_gb_per_s * (1 - network.node_loss / span.nodes);
   return network.latency_us.Logarithmic(span.nodes) +
-         TransferUs(remote_bytes, bandwidth * (1 - missing));
+         WireUs(remote_bytes, bandwidth * (1 - missing));
 }
 
 double CollectiveUs(const NcclLinks& links, Collective kind, double bytes, const Span& span,
@@ -181,18 +181,18 @@ double CollectiveUs(const SimpleLinks& links, Collective kind, double bytes, con
   switch (kind) {
     case Collective::kAllGather:
     case Collective::kReduceScatter:
-      return round_latency + TransferUs(bytes * others, ring_bandwidth);
+      return round_latency + WireUs(bytes * others, ring_bandwidth);
     case Collective::kAllReduce:
-      return 2 * (round_latency + TransferUs(bytes * others, ring_bandwidth));
+      return 2 * (round_latency + WireUs(bytes * others, ring_bandwidth));
     case Collective::kBroadcast:
-      return round_latency + TransferUs(bytes, ring_bandwidth);
+      return round_latency + WireUs(bytes, ring_bandwidth);
     case Collective::kAllToAll: {
       const double near_bytes = bytes * (span.per_node - 1) / span.ranks;
       const double far_bytes = bytes * (span.ranks - span.per_node) / span.ranks;
       // The ranks of a node share its link to the network. Both kinds of links work at once.
       return round_latency +
-             std::max(TransferUs(near_bytes, links.node.bandwidth_gb_per_s),
-                      TransferUs(far_bytes * span.per_node, links.network.bandwidth_gb_per_s));
+             std::max(WireUs(near_bytes, links.node.bandwidth_gb_per_s),
+                      WireUs(far_bytes * span.per_node, links.network.bandwidth_gb_per_s));
     }
     case Collective::kNone:
     case Collective::kWait:

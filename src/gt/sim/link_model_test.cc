@@ -8,7 +8,7 @@
 
 #include "gt/base/error.h"
 
-namespace gt {
+namespace gt::link_model_test {
 namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
@@ -420,4 +420,4 @@ TEST(SlowestSpanTest, RefusesWhatIsNoGroupAlongAnAxis) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::link_model_test

@@ -9,6 +9,7 @@
 #include "gt/ir/checked_math.h"
 #include "gt/ir/text.h"
 #include "gt/passes/aliasing.h"
+#include "gt/sim/type_sizes.h"
 
 namespace gt {
 namespace {
@@ -18,25 +19,10 @@ int64_t RoundedUp(int64_t bytes, int64_t unit) {
   return rest == 0 ? bytes : CheckedAdd(bytes, unit - rest);
 }
 
-// A negative size or stride can only come from hints that do not belong together.
-int64_t SizeAt(const Dim& dim, SymbolValues hints) {
-  return std::max<int64_t>(0, dim.Evaluate(hints));
-}
-
 int64_t ElementsOf(const TensorType& type, SymbolValues hints) {
   int64_t elements = 1;
   for (const Dim& size : type.sizes) elements = CheckedMultiply(elements, SizeAt(size, hints));
   return elements;
-}
-
-bool IsRowMajor(const TensorType& type, SymbolValues hints) {
-  int64_t expected = 1;
-  for (size_t i = type.sizes.size(); i-- > 0;) {
-    int64_t size = SizeAt(type.sizes[i], hints);
-    if (size != 1 && type.strides[i].Evaluate(hints) != expected) return false;
-    expected = CheckedMultiply(expected, std::max<int64_t>(size, 1));
-  }
-  return true;
 }
 
 // Whether an operator that looks into its argument where it can really does so here.

@@ -14,7 +14,7 @@
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 
-namespace gt {
+namespace gt::memory_curve_test {
 namespace {
 
 // A graph that verifies, and its curve. All sizes below are given so that one row of 4 f32 is 16
@@ -450,4 +450,4 @@ TEST(MemoryCurveTest, LinearInTheGraph) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::memory_curve_test

@@ -13,7 +13,7 @@
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 
-namespace gt {
+namespace gt::memory_report_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -252,4 +252,4 @@ TEST(MemoryReportTest, GraphWithoutNodes) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::memory_report_test

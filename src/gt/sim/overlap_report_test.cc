@@ -13,7 +13,7 @@
 #include "gt/sim/timeline_test_util.h"
 #include "gt/storage/temp_folder_test_util.h"
 
-namespace gt {
+namespace gt::overlap_report_test {
 namespace {
 
 // Forward: an exchange of 20, 12 of it hidden. Backward: another one, and a reduction in another
@@ -276,4 +276,4 @@ TEST(OverlapReportTest, Trace) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::overlap_report_test

@@ -11,7 +11,7 @@
 #include "gt/passes/chunk_test_util.h"
 #include "gt/storage/temp_folder_test_util.h"
 
-namespace gt {
+namespace gt::routing_loads_test {
 namespace {
 
 using testing::ExpectError;
@@ -360,4 +360,4 @@ TEST(ExpectedLoads, FollowTheFile) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::routing_loads_test

@@ -10,7 +10,7 @@
 
 #include "gt/base/error.h"
 
-namespace gt {
+namespace gt::shared_links_test {
 namespace {
 
 using Ends = std::vector<std::pair<std::int32_t, double>>;
@@ -257,4 +257,4 @@ TEST(SharedLinksTest, NoBandwidthIsLost) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::shared_links_test

@@ -9,7 +9,7 @@
 #include "gt/ir/text.h"
 #include "gt/sim/timeline_test_util.h"
 
-namespace gt {
+namespace gt::step_clock_test {
 namespace {
 
 // Times by the names of results; collectives transfer all the time over the network and take a
@@ -121,4 +121,4 @@ TEST(StepClock, LooksAhead) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::step_clock_test

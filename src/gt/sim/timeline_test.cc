@@ -10,7 +10,7 @@
 
 #include "gt/sim/timeline_test_util.h"
 
-namespace gt {
+namespace gt::timeline_test {
 namespace {
 
 using Times = std::vector<TimeInterval>;
@@ -253,4 +253,4 @@ TEST(TimelineTest, AwaitedCollective) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::timeline_test

@@ -9,7 +9,7 @@
 
 #include "gt/storage/temp_folder_test_util.h"
 
-namespace gt {
+namespace gt::async_saver_test {
 namespace {
 
 using testing::ExpectError;
@@ -128,4 +128,4 @@ TEST_F(AsyncSaverTest, ErrorsSurfaceAtTheNextCall) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::async_saver_test

@@ -7,7 +7,7 @@
 #include "gt/storage/checksum.h"
 #include "gt/storage/temp_folder_test_util.h"
 
-namespace gt {
+namespace gt::checkpoint_manifest_test {
 namespace {
 
 using nlohmann::json;
@@ -137,4 +137,4 @@ TEST_F(CheckpointManifestTest, WhatARankSaysIsUnderstood) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::checkpoint_manifest_test

@@ -17,7 +17,7 @@
 #include "gt/storage/checkpoint_store.h"
 #include "gt/storage/temp_folder_test_util.h"
 
-namespace gt {
+namespace gt::checkpoint_parts_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -505,4 +505,4 @@ TEST_F(CheckpointPartsTest, NoticesAManifestOfOtherTensors) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::checkpoint_parts_test

@@ -19,7 +19,7 @@
 #include "gt/storage/checkpoint_manifest.h"
 #include "gt/storage/temp_folder_test_util.h"
 
-namespace gt {
+namespace gt::checkpoint_store_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -512,4 +512,4 @@ TEST_F(CheckpointStoreTest, SurvivesBeingKilledAtEveryInstant) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::checkpoint_store_test

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace gt {
+namespace gt::checksum_test {
 namespace {
 
 // The test bytes of the xxHash repository's own self-test.
@@ -60,4 +60,4 @@ TEST(ChecksumTest, NoticesEveryFlippedBit) {
 TEST(ChecksumTest, TextHasSixteenDigits) { EXPECT_EQ(ChecksumText(0xABC), "0000000000000abc"); }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::checksum_test

@@ -9,7 +9,7 @@
 
 #include "gt/storage/temp_folder_test_util.h"
 
-namespace gt {
+namespace gt::file_writer_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -90,4 +90,4 @@ TEST(FileWriterTest, BytesAreReadable) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::file_writer_test

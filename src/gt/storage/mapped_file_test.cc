@@ -7,7 +7,7 @@
 
 #include "gt/storage/temp_folder_test_util.h"
 
-namespace gt {
+namespace gt::mapped_file_test {
 namespace {
 
 using testing::ExpectError;
@@ -64,4 +64,4 @@ TEST(MappedFileTest, RefusesWhatIsNoFile) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::mapped_file_test

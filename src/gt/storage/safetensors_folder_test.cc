@@ -6,7 +6,7 @@
 #include "gt/storage/temp_folder_test_util.h"
 #include "gt/storage/weight_files.h"
 
-namespace gt {
+namespace gt::safetensors_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -171,4 +171,4 @@ TEST(SafetensorsFolderTest, SaysWhatIsThereInstead) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::safetensors_folder_test

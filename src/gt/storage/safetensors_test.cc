@@ -11,7 +11,7 @@
 #include "gt/storage/safetensors_layout.h"
 #include "gt/storage/temp_folder_test_util.h"
 
-namespace gt {
+namespace gt::safetensors_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -279,4 +279,4 @@ TEST(SafetensorsTest, FailedWritesLeaveNothingBehind) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::safetensors_test

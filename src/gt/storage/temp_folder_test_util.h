@@ -17,7 +17,7 @@ namespace gt::testing {
 class TempFolder {
  public:
   TempFolder() {
-    std::string path = (std::filesystem::temp_directory_path() / "gt_storage_XXXXXX").string();
+    std::string path = (std::filesystem::temp_directory_path() / "gt_test_XXXXXX").string();
     if (mkdtemp(path.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
     path_ = path;
   }

@@ -8,7 +8,7 @@
 #include "gt/base/error.h"
 #include "gt/storage/temp_folder_test_util.h"
 
-namespace gt {
+namespace gt::tensor_box_test {
 namespace {
 
 using testing::ExpectError;
@@ -154,4 +154,4 @@ TEST(TensorBoxTest, CopyRefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::tensor_box_test

@@ -9,7 +9,7 @@
 #include "gt/base/error.h"
 #include "gt/storage/temp_folder_test_util.h"
 
-namespace gt {
+namespace gt::tensor_pieces_test {
 namespace {
 
 using testing::ExpectError;
@@ -186,4 +186,4 @@ TEST(TensorPiecesTest, GivesUpOnTooManyHoles) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::tensor_pieces_test

@@ -12,7 +12,7 @@
 namespace gt {
 namespace {
 
-constexpr std::array<std::string_view, 8> kKnown = {
+constexpr std::array<std::string_view, 8> kKnownDecoders = {
     "Sequence", "ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Strip", "Replace", "BPEDecoder"};
 
 using Tokens = std::vector<std::string>;
@@ -57,7 +57,7 @@ Decoder Decoder::FromJson(const JsonPart& part) {
 
 void Decoder::Add(const JsonPart& part, int depth) {
   constexpr int64_t kMostStripped = 1 << 20;
-  const std::string type = part.Type(kKnown);
+  const std::string type = part.Type(kKnownDecoders);
   if (type == "Sequence") {
     if (depth >= kDeepestSequence) part.Refuse("sequences are nested too deeply");
     for (const JsonPart& item : part.At("decoders").Items()) Add(item, depth + 1);

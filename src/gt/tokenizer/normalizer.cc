@@ -7,7 +7,7 @@
 namespace gt {
 namespace {
 
-constexpr std::array<std::string_view, 10> kKnown = {
+constexpr std::array<std::string_view, 10> kKnownNormalizers = {
     "Sequence", "NFC",     "NFD",          "NFKC",  "NFKD",
     "Prepend",  "Replace", "StripAccents", "Strip", "Lowercase"};
 
@@ -31,7 +31,7 @@ Normalizer Normalizer::FromJson(const JsonPart& part) {
 }
 
 void Normalizer::Add(const JsonPart& part, int depth) {
-  const std::string type = part.Type(kKnown);
+  const std::string type = part.Type(kKnownNormalizers);
   if (type == "Sequence") {
     if (depth >= kDeepestSequence) part.Refuse("sequences are nested too deeply");
     for (const JsonPart& item : part.At("normalizers").Items()) Add(item, depth + 1);

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace gt {
+namespace gt::normalizer_test {
 namespace {
 
 struct Normalized {
@@ -75,4 +75,4 @@ TEST(Normalizer, NfcLooksAtNeighboursOnly) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::normalizer_test

@@ -8,8 +8,8 @@
 namespace gt {
 namespace {
 
-constexpr std::array<std::string_view, 5> kKnown = {"Sequence", "TemplateProcessing", "ByteLevel",
-                                                    "RobertaProcessing", "BertProcessing"};
+constexpr std::array<std::string_view, 5> kKnownPostProcessors = {
+    "Sequence", "TemplateProcessing", "ByteLevel", "RobertaProcessing", "BertProcessing"};
 
 int32_t IdOf(const JsonPart& part) {
   return static_cast<int32_t>(part.AsInteger(0, kLargestTokenId));
@@ -45,7 +45,7 @@ void AddTemplate(const JsonPart& part, PostProcessor& around) {
 }
 
 void Add(const JsonPart& part, int depth, PostProcessor& around) {
-  const std::string type = part.Type(kKnown);
+  const std::string type = part.Type(kKnownPostProcessors);
   if (type == "Sequence") {
     if (depth >= kDeepestSequence) part.Refuse("sequences are nested too deeply");
     for (const JsonPart& item : part.At("processors").Items()) Add(item, depth + 1, around);

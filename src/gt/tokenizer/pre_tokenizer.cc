@@ -17,9 +17,9 @@ inline constexpr std::array<std::string_view, 5> kEnumNames<SplitBehavior> = {
 
 namespace {
 
-constexpr std::array<std::string_view, 8> kKnown = {"Sequence",   "ByteLevel",      "Split",
-                                                    "Metaspace",  "Digits",         "Punctuation",
-                                                    "Whitespace", "WhitespaceSplit"};
+constexpr std::array<std::string_view, 8> kKnownPreTokenizers = {
+    "Sequence", "ByteLevel",   "Split",      "Metaspace",
+    "Digits",   "Punctuation", "Whitespace", "WhitespaceSplit"};
 
 // What GPT-2 splits by, which ByteLevel does unless told not to.
 constexpr std::string_view kGpt2Pattern =
@@ -104,7 +104,7 @@ PreTokenizer PreTokenizer::FromJson(const JsonPart& part) {
 }
 
 void PreTokenizer::Add(const JsonPart& part, int depth) {
-  const std::string type = part.Type(kKnown);
+  const std::string type = part.Type(kKnownPreTokenizers);
   if (type == "Sequence") {
     if (depth >= kDeepestSequence) part.Refuse("sequences are nested too deeply");
     for (const JsonPart& item : part.At("pretokenizers").Items()) Add(item, depth + 1);

@@ -7,7 +7,7 @@
 #include "gt/base/error.h"
 #include "gt/tokenizer/regex_syntax.h"
 
-namespace gt {
+namespace gt::regex_test {
 namespace {
 
 // The text with each match in brackets.
@@ -113,4 +113,4 @@ TEST(Regex, LiteralsMatchThemselves) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::regex_test

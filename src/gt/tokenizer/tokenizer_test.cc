@@ -11,7 +11,7 @@
 
 #include "gt/base/error.h"
 
-namespace gt {
+namespace gt::tokenizer_test {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -333,4 +333,4 @@ TEST(Tokenizer, AMissingUnknownTokenIsReportedWhenItIsNeeded) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::tokenizer_test

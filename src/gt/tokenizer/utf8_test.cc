@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace gt {
+namespace gt::utf8_test {
 namespace {
 
 struct Repair {
@@ -57,4 +57,4 @@ TEST(Utf8, CharactersGoThereAndBack) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::utf8_test

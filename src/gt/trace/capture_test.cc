@@ -10,7 +10,7 @@
 #include "gt/nn/blocks.h"
 #include "gt/trace/scope.h"
 
-namespace gt {
+namespace gt::capture_test {
 namespace {
 
 // A model as a user of libtorch would write it: nothing of ours in it.
@@ -353,4 +353,4 @@ TEST(Capture, FusedMatmulPathsFollowLibtorch) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::capture_test

@@ -10,7 +10,7 @@
 #include "gt/ir/verifier.h"
 #include "gt/trace/capture.h"
 
-namespace gt {
+namespace gt::read_ints_test {
 namespace {
 
 // Rows are dealt to two experts by how many each is to get; the split sizes are read from data.
@@ -85,4 +85,4 @@ TEST(ReadInts, NumbersThatCannotBeSizesStopTheRun) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::read_ints_test

@@ -17,7 +17,7 @@
 #include "gt/train/setup.h"
 #include "gt/train/step_test_util.h"
 
-namespace gt {
+namespace gt::chunk_test {
 namespace {
 
 struct Region {
@@ -545,4 +545,4 @@ TEST(ModuleInChunks, NeedsAnElementForEachChunk) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::chunk_test

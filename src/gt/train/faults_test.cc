@@ -26,7 +26,7 @@
 #include "gt/base/error.h"
 #include "gt/launch/child_process.h"
 
-namespace gt {
+namespace gt::faults_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -502,4 +502,4 @@ TEST_F(FaultsTest, AJobAskedToStopSavesAndLeaves) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::faults_test

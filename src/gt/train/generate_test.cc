@@ -15,7 +15,7 @@
 #include "gt/train/checkpoint.h"
 #include "gt/train/trainer.h"
 
-namespace gt {
+namespace gt::generate_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -341,4 +341,4 @@ TEST_F(GenerateTest, MistakesAreExplained) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::generate_test

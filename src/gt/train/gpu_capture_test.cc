@@ -18,7 +18,7 @@
 #include "gt/train/setup.h"
 #include "gt/train/step.h"
 
-namespace gt {
+namespace gt::gpu_capture_test {
 namespace {
 
 const c10::Device kGpu(c10::kCUDA, 0);
@@ -145,4 +145,4 @@ TEST(GpuCapture, LeavesNoTrace) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::gpu_capture_test

@@ -19,7 +19,7 @@
 #include "gt/train/setup.h"
 #include "gt/train/step.h"
 
-namespace gt {
+namespace gt::gpu_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -417,4 +417,4 @@ TEST_F(GpuJobs, CommunicatorsTakeMemory_gpu) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::gpu_test

@@ -22,7 +22,7 @@
 #include "gt/train/setup.h"
 #include "gt/train/step_test_util.h"
 
-namespace gt {
+namespace gt::load_watch_test {
 namespace {
 
 Config Job(const char* model, const char* flavor, int64_t ranks) {
@@ -445,4 +445,4 @@ TEST(Metrics, SayHowUnevenLoadsAre) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::load_watch_test

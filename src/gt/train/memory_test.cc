@@ -20,7 +20,7 @@
 #include "gt/train/step_test_util.h"
 #include "gt/train/trainer.h"
 
-namespace gt {
+namespace gt::memory_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -332,4 +332,4 @@ TEST_F(MemoryFaults, DropoutOnRanksThatAreThreadsIsReproducible) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::memory_test

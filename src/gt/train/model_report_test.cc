@@ -8,7 +8,7 @@
 #include "gt/exec/cpu_memory.h"
 #include "gt/train/setup.h"
 
-namespace gt {
+namespace gt::model_report_test {
 namespace {
 
 Config Model(const std::string& name, const std::string& flavor, int64_t length = 64) {
@@ -165,4 +165,4 @@ TEST(ModelReport, TableAndJsonSayTheSame) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::model_report_test

@@ -19,7 +19,7 @@
 #include "gt/train/setup.h"
 #include "gt/train/step.h"
 
-namespace gt {
+namespace gt::overlap_floors_test {
 namespace {
 
 struct Case {
@@ -170,4 +170,4 @@ TEST_F(OverlapFloors, TheDocumentedJobOverlaps) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::overlap_floors_test

@@ -18,7 +18,7 @@
 #include "gt/train/step.h"
 #include "gt/train/step_costs.h"
 
-namespace gt {
+namespace gt::overlap_test {
 namespace {
 
 class OverlapTest : public ::testing::Test {
@@ -239,4 +239,4 @@ TEST_F(OverlapTest, SumsOfGlooDoNotDependOnPacking) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::overlap_test

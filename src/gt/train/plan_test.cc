@@ -16,7 +16,7 @@
 #include "gt/train/step.h"
 #include "gt/train/step_compiler.h"
 
-namespace gt {
+namespace gt::plan_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -203,4 +203,4 @@ TEST(Automatic, CutsSequencesWhereTheBatchIsOne) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::plan_test

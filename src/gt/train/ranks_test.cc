@@ -11,7 +11,7 @@
 #include "gt/base/error.h"
 #include "gt/train/job_test_util.h"
 
-namespace gt {
+namespace gt::ranks_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -532,4 +532,4 @@ TEST_F(RanksJobTest, WhatCannotBeSharedOutIsSaidAtOnce) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::ranks_test

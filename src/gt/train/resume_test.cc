@@ -17,7 +17,7 @@
 #include "gt/base/error.h"
 #include "gt/train/trainer.h"
 
-namespace gt {
+namespace gt::resume_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -225,4 +225,4 @@ TEST_F(ResumeTest, KilledThirtyTimesItEndsWithTheSameBits) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::resume_test

@@ -19,8 +19,6 @@ namespace {
 // Fragmentation, and what libraries allocate without telling anybody.
 constexpr double kUsableShare = 0.92;
 
-int64_t Gibibytes(double count) { return static_cast<int64_t>(count * (int64_t{1} << 30)); }
-
 MemoryPolicyOptions MemoryPolicyOf(const Config::Compile& compile) {
   return {compile.memory_policy, compile.full_recompute_save_ops};
 }

@@ -14,7 +14,7 @@
 #include "gt/train/optimizer.h"
 #include "gt/train/step_test_util.h"
 
-namespace gt {
+namespace gt::step_test {
 namespace {
 
 Config TinyConfig() {
@@ -168,4 +168,4 @@ TEST(TrainStep, EveryNodeNamesItsModuleAndPhase) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::step_test

@@ -79,8 +79,6 @@ int64_t ThreadsOf(const Config& config, const World& world) {
   return config.threads == 0 && world.size() > 1 ? 1 : config.threads;
 }
 
-int64_t Gibibytes(double count) { return static_cast<int64_t>(count * (int64_t{1} << 30)); }
-
 class Run {
  public:
   Run(const Config& config, World& world)

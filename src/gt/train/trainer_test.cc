@@ -16,7 +16,7 @@
 #include "gt/train/metrics.h"
 #include "gt/train/optimizer.h"
 
-namespace gt {
+namespace gt::trainer_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -341,4 +341,4 @@ TEST(AdamWTest, FollowsTheFormula) {
 }
 
 }  // namespace
-}  // namespace gt
+}  // namespace gt::trainer_test
