@@ -21,9 +21,11 @@ endfunction()
 # gt_group(<out> <name> <kilobytes> <file>...): stands in for the files with sources that include some of them each, cut
 # where the folder changes or where they would hold more than that. Reading libtorch's headers and compiling what they
 # inline takes longer than our own few hundred lines, so this makes a first build four times as fast; what it asks for is
-# that names in unnamed namespaces are unique within a folder. -DGT_GROUPS=OFF compiles every file alone.
+# that names in unnamed namespaces are unique within a folder. Files with compile options of their own stay alone;
+# -DGT_GROUPS=OFF compiles every file alone.
 function(gt_group out name kilobytes)
   set(groups "")
+  set(alone "")
   if(NOT GT_GROUPS)
     set(${out} ${ARGN} PARENT_SCOPE)
     return()
@@ -31,6 +33,11 @@ function(gt_group out name kilobytes)
   math(EXPR limit "${kilobytes} * 1024")
   set(current_folder "")
   foreach(source IN LISTS ARGN)
+    get_source_file_property(options ${source} COMPILE_OPTIONS)
+    if(options)
+      list(APPEND alone ${source})
+      continue()
+    endif()
     cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/src OUTPUT_VARIABLE relative)
     cmake_path(GET relative PARENT_PATH folder)
     file(SIZE ${source} size)
@@ -59,7 +66,7 @@ function(gt_group out name kilobytes)
     set_property(SOURCE ${group} APPEND PROPERTY COMPILE_OPTIONS $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
     file(CONFIGURE OUTPUT ${group} CONTENT "${text_of_${group}}" @ONLY)
   endforeach()
-  set(${out} ${groups} PARENT_SCOPE)
+  set(${out} ${groups} ${alone} PARENT_SCOPE)
 endfunction()
 
 # A library needs at least one file; a layer whose folders are still empty gets an empty one.

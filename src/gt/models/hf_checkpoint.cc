@@ -3,8 +3,13 @@
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -13,6 +18,7 @@
 #include "gt/base/text.h"
 #include "gt/exec/convert.h"
 #include "gt/exec/stored_tensor.h"
+#include "gt/exec/tensor_fill.h"
 #include "gt/models/hf_mapping.h"
 #include "gt/parallel/ownership.h"
 #include "gt/storage/file_writer.h"
@@ -59,7 +65,7 @@ class RegionGatherer {
   at::Tensor Gather(size_t entry, at::ScalarType dtype) {
     const nn::StateTensor& state = states_.at(entries_[entry].target);
     HfMapping mapping(entries_[entry], state.box.whole);
-    return mapping.Extract(Region(entry, state, mapping.Bounds()), dtype);
+    return mapping.Extract(Region(entry, state, mapping.bounds()), dtype);
   }
 
   // Of the other ranks: until rank 0 says that it is done.
@@ -70,7 +76,7 @@ class RegionGatherer {
       const HfTensor& wanted = entries_[static_cast<size_t>(entry)];
       const nn::StateTensor& state = states_.at(wanted.target);
       if (!OwnsPart(state.box, mesh_)) continue;
-      TensorBox common = state.box.Intersect(HfMapping(wanted, state.box.whole).Bounds());
+      TensorBox common = state.box.Intersect(BoundsInOurs(wanted, state.box.whole));
       if (common.elements() > 0) world_->Send(Part(state, common), 0);
     }
   }
@@ -85,7 +91,7 @@ class RegionGatherer {
     world_->Sum({static_cast<double>(entry)});
     at::Tensor region = at::empty(bounds.sizes, state.tensor.options().device(at::kCPU));
     TensorBox own = state.box.Intersect(bounds);
-    if (own.elements() > 0) Place(region, bounds, own, Part(state, own));
+    if (own.elements() > 0) ViewOfBox(region, bounds, own).copy_(Part(state, own));
     for (int64_t rank = 1; rank < world_->size(); ++rank) {
       const nlohmann::json& boxes = boxes_[static_cast<size_t>(rank)];
       auto found = boxes.find(state.name);
@@ -95,7 +101,7 @@ class RegionGatherer {
       if (common.elements() == 0) continue;
       at::Tensor part = at::empty(common.sizes, region.options());
       world_->Receive(part, rank);
-      Place(region, bounds, common, part);
+      ViewOfBox(region, bounds, common).copy_(part);
     }
     return region;
   }
@@ -103,22 +109,7 @@ class RegionGatherer {
   bool Together() const { return world_ != nullptr && world_->size() > 1; }
 
   static at::Tensor Part(const nn::StateTensor& state, const TensorBox& wanted) {
-    at::Tensor part = state.tensor;
-    for (size_t d = 0; d < wanted.sizes.size(); ++d) {
-      part = part.narrow(static_cast<int64_t>(d), wanted.offset[d] - state.box.offset[d],
-                         wanted.sizes[d]);
-    }
-    return part.to(at::kCPU).contiguous();
-  }
-
-  static void Place(const at::Tensor& region, const TensorBox& bounds, const TensorBox& part,
-                    const at::Tensor& values) {
-    at::Tensor target = region;
-    for (size_t d = 0; d < part.sizes.size(); ++d) {
-      target =
-          target.narrow(static_cast<int64_t>(d), part.offset[d] - bounds.offset[d], part.sizes[d]);
-    }
-    target.copy_(values);
+    return ViewOfBox(state.tensor, state.box, wanted).to(at::kCPU).contiguous();
   }
 
   World* world_;
@@ -142,6 +133,92 @@ bool IsIgnored(const std::string& name, const HfConfig& config) {
 
 bool IsWeight(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16;
+}
+
+// A tensor of the checkpoint on its way into one of ours. What it takes to know where its elements go
+// is made when the first of them is needed, by whichever thread that is.
+class HfSource {
+ public:
+  HfSource(const HfTensor& entry, const TensorEntry& stored, const SafetensorsFolder& files,
+           const std::vector<int64_t>& whole)
+      : entry_(entry), stored_(stored), files_(files), bounds_(BoundsInOurs(entry, whole)) {}
+  // Gives the memory of the file's pages back.
+  ~HfSource() { files_.DontNeed(stored_.bytes); }
+  HfSource(const HfSource&) = delete;
+  HfSource& operator=(const HfSource&) = delete;
+
+  int64_t elements() const { return TensorBox::All(entry_.sizes).elements(); }
+
+  // Copies into `out`, which is `box` of ours, what the checkpoint's tensor has of it.
+  void Fill(const at::Tensor& out, const TensorBox& box) {
+    if (bounds_.Intersect(box).elements() == 0) return;
+    std::call_once(made_, [&] {
+      mapping_.emplace(entry_, bounds_.whole);
+      arranged_ = mapping_->Arrange(ViewOf(stored_));
+    });
+    mapping_->Fill(arranged_, out, box, [this](const at::Tensor& elements) {
+      files_.WillNeed(
+          {static_cast<const std::byte*>(elements.const_data_ptr()), elements.nbytes()});
+    });
+  }
+
+ private:
+  const HfTensor& entry_;
+  const TensorEntry& stored_;
+  const SafetensorsFolder& files_;
+  const TensorBox bounds_;
+  std::once_flag made_;
+  std::optional<HfMapping> mapping_;
+  at::Tensor arranged_;
+};
+
+// All tensors of the checkpoint that make up one of ours. They live until its last piece is filled.
+using HfSources = std::vector<std::unique_ptr<HfSource>>;
+
+void AddPieces(const nn::StateTensor& state, const std::shared_ptr<HfSources>& sources,
+               std::vector<FillPiece>& pieces) {
+  int64_t elements = 0;
+  for (const auto& source : *sources) elements += source->elements();
+  GT_CHECK(elements == TensorBox::All(state.box.whole).elements(),
+           "the checkpoint has {} elements of '{}' [{}]", elements, state.name,
+           fmt::join(state.box.whole, ", "));
+  for (TensorBox& box : SplitBox(state.box, kFillElements)) {
+    at::Tensor destination = ViewOfBox(state.tensor, state.box, box);
+    auto read = [sources, box = std::move(box)](const at::Tensor& out) {
+      for (const auto& source : *sources) source->Fill(out, box);
+    };
+    pieces.push_back({std::move(destination), std::move(read)});
+  }
+}
+
+// Disks are fastest when they are read from one end to the other.
+std::vector<size_t> InFileOrder(const std::vector<const TensorEntry*>& found) {
+  std::vector<size_t> order(found.size());
+  std::iota(order.begin(), order.end(), 0);
+  // They are elements of one list, shard by shard in the order of their bytes.
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return found[a] < found[b]; });
+  return order;
+}
+
+// Of the whole model. `wanted` are in the files as `found`.
+std::vector<FillPiece> PiecesOfWeights(
+    const std::vector<HfTensor>& wanted, const std::vector<const TensorEntry*>& found,
+    const SafetensorsFolder& files,
+    const std::unordered_map<std::string, nn::StateTensor>& targets) {
+  std::unordered_map<std::string, std::shared_ptr<HfSources>> sources;
+  std::vector<const nn::StateTensor*> order;
+  for (size_t i : InFileOrder(found)) {
+    const nn::StateTensor& state = targets.at(wanted[i].target);
+    std::shared_ptr<HfSources>& of_target = sources[state.name];
+    if (!of_target) {
+      of_target = std::make_shared<HfSources>();
+      order.push_back(&state);
+    }
+    of_target->push_back(std::make_unique<HfSource>(wanted[i], *found[i], files, state.box.whole));
+  }
+  std::vector<FillPiece> pieces;
+  for (const nn::StateTensor* state : order) AddPieces(*state, sources.at(state->name), pieces);
+  return pieces;
 }
 
 // Whole or not at all.
@@ -192,12 +269,7 @@ void LoadHfWeights(LanguageModel& model, const std::string& folder) {
          "the weights in {} do not fit its config.json, in {} place{}:\n  {}", folder,
          problems.size(), problems.size() == 1 ? "" : "s", Join(problems, "\n  "));
   }
-  at::NoGradGuard no_gradients;
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    const nn::StateTensor& state = targets.at(wanted[i].target);
-    HfMapping(wanted[i], state.box.whole).Fill(ViewOf(*found[i]), state.tensor, state.box);
-    files.DontNeed(*found[i]);
-  }
+  FillTensors(PiecesOfWeights(wanted, found, files, targets));
 }
 
 void SaveHfFolder(LanguageModel& model, const std::string& folder, at::ScalarType dtype,

@@ -10,9 +10,10 @@
 namespace gt {
 
 // Fills parameters and buffers of the model, which must be allocated, from the .safetensors files of
-// the folder; of a model that is spread over ranks, each reads its own parts. Files are memory-mapped; dtypes are converted to the model's. Tensors that are
-// missing, that the model does not know or whose shapes differ are one error that lists them all,
-// and then nothing has been loaded.
+// the folder; of a model that is spread over ranks, each reads its own parts. Files are
+// memory-mapped, read on all cores and copied straight to where the model is; dtypes are converted to
+// the model's on the way. Tensors that are missing, that the model does not know or whose shapes
+// differ are one error that lists them all, and then nothing has been loaded.
 void LoadHfWeights(LanguageModel& model, const std::string& folder);
 
 // Writes config.json and the weights in `dtype`. When `original` names the folder the model came

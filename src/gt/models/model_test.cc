@@ -5,12 +5,18 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 
 #include "gt/base/error.h"
+#include "gt/base/workers.h"
 #include "gt/exec/convert.h"
+#include "gt/exec/device.h"
+#include "gt/exec/tensor_fill.h"
 #include "gt/models/hf_checkpoint.h"
+#include "gt/models/hf_mapping.h"
 #include "gt/nn/moe.h"
 #include "gt/sim/routing_loads.h"
+#include "gt/storage/checksum.h"
 #include "gt/storage/safetensors.h"
 #include "gt/storage/temp_folder_test_util.h"
 
@@ -138,16 +144,92 @@ struct Beginnings : nn::Module {
 
 TEST(Init, ValuesDoNotDependOnTheNumberOfThreads) {
   auto one = std::make_shared<Beginnings>(), several = std::make_shared<Beginnings>();
-  {
-    Threads threads(1);
-    nn::Materialize(*one, at::kCPU, 3);
-  }
-  {
-    Threads threads(4);
-    nn::Materialize(*several, at::kCPU, 3);
-  }
+  LimitWorkers(1);
+  nn::Materialize(*one, at::kCPU, 3);
+  LimitWorkers(4);
+  nn::Materialize(*several, at::kCPU, 3);
+  LimitWorkers(0);
   for (const auto& item : one->named_parameters()) {
     EXPECT_TRUE(item.value().equal(several->named_parameters()[item.key()])) << item.key();
+  }
+}
+
+// Large enough for several pieces, which end in the middle of a dimension.
+struct LargeBeginning : nn::Module {
+  LargeBeginning() {
+    AddParameter("large", large, {3, 700, 1001}, nn::Init::TruncatedNormal(0.02, 0.06));
+    nn::NameModules(*this);
+  }
+  nn::Parameter large;
+};
+
+uint64_t HashOfParameters(const torch::nn::Module& module) {
+  Xxh64 hash;
+  for (const auto& item : module.named_parameters()) {
+    at::Tensor values = item.value().detach().cpu().contiguous();
+    hash.Update({static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()});
+  }
+  return hash.Digest();
+}
+
+// A run with a given seed begins with the same bits in every version of the program. The numbers were
+// taken when each value was still computed by itself on one thread.
+void ExpectEarlierBits(at::Device device) {
+  struct Golden {
+    const char* family;
+    const char* flavor;
+    at::ScalarType dtype;
+    uint64_t hash;
+  };
+  constexpr Golden kModels[] = {
+      {"llama3", "tiny", at::kFloat, 0x7429e5266b78ed29},
+      {"llama3", "tiny", at::kBFloat16, 0x8dde8a9caa8b265f},
+      {"qwen3", "tiny", at::kFloat, 0xb0e05be1ff06f255},
+      {"qwen3", "tiny", at::kBFloat16, 0x183d35b432e65efa},
+      {"qwen3", "tiny_moe", at::kFloat, 0xce0fe2d29de4b7c2},
+      {"qwen3", "tiny_moe", at::kBFloat16, 0x64fe8ba4b83c4687},
+      {"deepseek_v3", "tiny", at::kFloat, 0x43469cee5ff24a2f},
+      {"deepseek_v3", "tiny", at::kBFloat16, 0x0190dca50952d4e4},
+  };
+  for (const Golden& golden : kModels) {
+    auto model =
+        BuildModel(golden.family, golden.flavor, {.max_length = 16, .layers = 2, .vocab = 256});
+    nn::Materialize(*model, device, 42, golden.dtype);
+    EXPECT_EQ(HashOfParameters(*model), golden.hash) << golden.family << " " << golden.flavor;
+  }
+  auto all = std::make_shared<Beginnings>();
+  nn::Materialize(*all, device, 3);
+  EXPECT_EQ(HashOfParameters(*all), 0x44879866a6f69f4b);
+}
+
+TEST(Init, BitsAreThoseOfEarlierVersions) { ExpectEarlierBits(at::kCPU); }
+
+TEST(Init, BitsAreThoseOfEarlierVersions_gpu) {
+  ExpectEarlierBits(ChooseDevice(DeviceChoice::kCuda));
+}
+
+TEST(Init, BitsOfPartsAreThoseOfEarlierVersions) {
+  auto parts = std::make_shared<Beginnings>();
+  parts->KeepPart("normal", {{600, 601}, {37, 5}, {411, 333}});
+  parts->KeepPart("truncated", {{600, 601}, {599, 0}, {1, 601}});
+  parts->KeepPart("narrow", {{600, 601}, {0, 600}, {600, 1}});
+  parts->KeepPart("ones", {{7}, {3}, {0}});
+  nn::Materialize(*parts, at::kCPU, -3);
+  EXPECT_EQ(HashOfParameters(*parts), 0xc3011d33b1bd3609);
+  nn::Materialize(*parts, at::kCPU, -3, at::kHalf);
+  EXPECT_EQ(HashOfParameters(*parts), 0xb053a61869c8591b);
+  struct Golden {
+    at::ScalarType dtype;
+    uint64_t whole, part;
+  };
+  for (const Golden& golden : {Golden{at::kFloat, 0x3a310a31dee7edf1, 0x157dae4a2cdafaa4},
+                               Golden{at::kBFloat16, 0x352738c8127af229, 0xc37e3b1a5b37030e}}) {
+    auto whole = std::make_shared<LargeBeginning>(), part = std::make_shared<LargeBeginning>();
+    part->KeepPart("large", {{3, 700, 1001}, {1, 0, 13}, {2, 700, 977}});
+    nn::Materialize(*whole, at::kCPU, 11, golden.dtype);
+    nn::Materialize(*part, at::kCPU, 11, golden.dtype);
+    EXPECT_EQ(HashOfParameters(*whole), golden.whole);
+    EXPECT_EQ(HashOfParameters(*part), golden.part);
   }
 }
 
@@ -335,6 +417,98 @@ TEST_F(HfCheckpoint, WeightsThatDoNotFitAreListedTogether) {
   EXPECT_TRUE(before.equal(model->named_parameters()["tok_embeddings.weight"]));
 }
 
+// What every tensor of a checkpoint puts into ours, by assigning to a view of the whole.
+void AssignWhole(const HfTensor& entry, const at::Tensor& stored, at::Tensor& ours) {
+  at::Tensor view = entry.view ? entry.view(ours) : ours;
+  if (entry.rows.empty()) {
+    view.copy_(stored.view(view.sizes()));
+  } else {
+    view.index_copy_(0, at::tensor(entry.rows, at::kLong),
+                     stored.view(view.sizes()).to(at::kFloat));
+  }
+}
+
+// Read in pieces, and in the pieces of a part, as ranks and threads do.
+TEST_F(HfCheckpoint, AnyPartOfATensorIsReadByItself) {
+  const SpoiledFolder halves("deepseek_v3");
+  json config = halves.Config();
+  config["rope_interleave"] = false;
+  halves.SetConfig(config);
+  at::manual_seed(1);
+  for (const ModelPtr& model : {BuildModel("llama3", "tiny", {.max_length = 16}),
+                                BuildModel("qwen3", "tiny_moe", {.max_length = 16}),
+                                BuildModel("deepseek_v3", "tiny", {.max_length = 16}),
+                                BuildModelFromHf(halves.path(), {.max_length = 16})}) {
+    std::map<std::string, std::vector<int64_t>> sizes;
+    for (const nn::StateTensor& state : nn::NamedState(*model)) sizes[state.name] = state.box.whole;
+    std::map<std::string, at::Tensor> expected, filled;
+    for (const HfTensor& entry : model->HfTensors()) {
+      const std::vector<int64_t>& whole = sizes.at(entry.target);
+      for (auto* ours : {&expected, &filled}) ours->try_emplace(entry.target, at::zeros(whole));
+      at::Tensor stored = at::rand(entry.sizes, at::kBFloat16);
+      AssignWhole(entry, stored, expected.at(entry.target));
+      HfMapping mapping(entry, whole);
+      at::Tensor arranged = mapping.Arrange(stored);
+      EXPECT_EQ(arranged.const_data_ptr(), stored.const_data_ptr()) << entry.name << " is copied";
+      for (const TensorBox& box : SplitBox(TensorBox::All(whole), 50)) {
+        mapping.Fill(arranged, ViewOfBox(filled.at(entry.target), TensorBox::All(whole), box), box,
+                     [](const at::Tensor&) {});
+      }
+    }
+    for (const auto& [name, ours] : expected) EXPECT_TRUE(ours.equal(filled.at(name))) << name;
+  }
+}
+
+at::Tensor LogitsOf(const std::string& folder) {
+  at::NoGradGuard no_gradients;
+  ModelPtr model = BuildModelFromHf(folder, {.max_length = 16});
+  nn::Allocate(*model, at::kCPU);
+  LoadHfWeights(*model, folder);
+  at::Tensor tokens = at::arange(32).view({2, 16}) * 7;
+  return model->Logits({tokens, at::arange(16).expand({2, 16})});
+}
+
+// As on a rank that keeps a part of every matrix.
+TEST_F(HfCheckpoint, ARankReadsItsPartOfTheWeights) {
+  std::string folder = (kFixtures / "llama").string();
+  ModelPtr whole = BuildModelFromHf(folder, {.max_length = 16}),
+           part = BuildModelFromHf(folder, {.max_length = 16});
+  for (nn::Module* module : nn::ModulesOf(*part)) {
+    module->ForEachParameter([&](const std::string& name, nn::Parameter& parameter) {
+      TensorBox box = parameter.box();
+      for (size_t d = 0; d < box.sizes.size(); ++d) {
+        box.offset[d] = box.sizes[d] / 3;
+        box.sizes[d] -= box.offset[d] + 1;
+      }
+      module->KeepPart(name, box);
+    });
+  }
+  for (const ModelPtr& model : {whole, part}) {
+    nn::Allocate(*model, at::kCPU, at::kBFloat16);
+    LoadHfWeights(*model, folder);
+  }
+  std::vector<nn::StateTensor> expected = nn::NamedState(*whole), loaded = nn::NamedState(*part);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    at::Tensor values = ViewOfBox(expected[i].tensor, expected[i].box, loaded[i].box);
+    EXPECT_TRUE(values.equal(loaded[i].tensor)) << loaded[i].name;
+  }
+}
+
+// Early writers did not pad the header: then no tensor is aligned for its type.
+TEST_F(HfCheckpoint, WeightsMayBeginAtAnyByte) {
+  SpoiledFolder folder("llama");
+  at::Tensor expected = LogitsOf(folder.path());
+  fs::path file = fs::path(folder.path()) / "model.safetensors";
+  std::string bytes = testing::ReadText(file);
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  bytes.insert(sizeof length + length, " ");
+  ++length;
+  std::memcpy(bytes.data(), &length, sizeof length);
+  WriteText(file, bytes);
+  EXPECT_TRUE(expected.equal(LogitsOf(folder.path())));
+}
+
 // Row 2i + part of the last `rope` rows of each head becomes row part * rope / 2 + i.
 at::Tensor PairsToHalves(const at::Tensor& weight, int64_t heads, int64_t rope) {
   at::Tensor by_head = weight.view({heads, -1, weight.size(1)}).clone();
@@ -346,15 +520,6 @@ at::Tensor PairsToHalves(const at::Tensor& weight, int64_t heads, int64_t rope) 
     }
   }
   return by_head.view(weight.sizes());
-}
-
-at::Tensor LogitsOf(const std::string& folder) {
-  at::NoGradGuard no_gradients;
-  ModelPtr model = BuildModelFromHf(folder, {.max_length = 16});
-  nn::Allocate(*model, at::kCPU);
-  LoadHfWeights(*model, folder);
-  at::Tensor tokens = at::arange(32).view({2, 16}) * 7;
-  return model->Logits({tokens, at::arange(16).expand({2, 16})});
 }
 
 TEST_F(HfCheckpoint, RotaryChannelsMayBePairedInHalves) {

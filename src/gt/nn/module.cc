@@ -1,21 +1,19 @@
 #include "gt/nn/module.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
-#include <algorithm>
-#include <cmath>
-#include <numbers>
 #include <unordered_set>
 
 #include "gt/base/error.h"
+#include "gt/base/normal_stream.h"
+#include "gt/exec/tensor_fill.h"
 #include "gt/trace/recorder.h"
 
 namespace gt::nn {
 namespace {
 
 // One stream of random numbers per parameter: FNV-1a over seed and name.
-uint64_t StreamOf(int64_t seed, const std::string& name) {
+uint64_t StreamNumber(int64_t seed, const std::string& name) {
   uint64_t hash = 0xcbf29ce484222325ull;
   auto add = [&hash](uint8_t byte) { hash = (hash ^ byte) * 0x100000001b3ull; };
   for (int i = 0; i < 8; ++i) add(static_cast<uint8_t>(static_cast<uint64_t>(seed) >> (8 * i)));
@@ -23,62 +21,35 @@ uint64_t StreamOf(int64_t seed, const std::string& name) {
   return hash;
 }
 
-// A number in (0, 1) for every element: SplitMix64 at position `index` of the stream.
-double UniformAt(uint64_t stream, uint64_t index) {
-  uint64_t z = stream + (index + 1) * 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  z ^= z >> 31;
-  return (static_cast<double>(z >> 11) + 0.5) * 0x1p-53;
+NormalStream StreamOf(const Init& init, uint64_t stream) {
+  if (init.kind == Init::Kind::kNormal) return {stream, init.deviation};
+  return {stream, init.deviation, init.cut};
 }
 
-// Inverse of the normal distribution (Acklam's rational approximation, relative error 1e-9).
-double NormalQuantile(double p) {
-  constexpr double a[] = {-3.969683028665376e+01, 2.209460984245205e+02,  -2.759285104469687e+02,
-                          1.383577518672690e+02,  -3.066479806614716e+01, 2.506628277459239e+00};
-  constexpr double b[] = {-5.447609879822406e+01, 1.615858368580409e+02, -1.556989798598866e+02,
-                          6.680131188771972e+01, -1.328068155288572e+01};
-  constexpr double c[] = {-7.784894002430293e-03, -3.223964580411365e-01, -2.400758277161838e+00,
-                          -2.549732539343734e+00, 4.374664141464968e+00,  2.938163982698783e+00};
-  constexpr double d[] = {7.784695709041462e-03, 3.224671290700398e-01, 2.445134137142996e+00,
-                          3.754408661907416e+00};
-  constexpr double kTail = 0.02425;
-  auto tail = [&](double q) {
-    return (((((c[0] * q + c[1]) * q + c[2]) * q + c[3]) * q + c[4]) * q + c[5]) /
-           ((((d[0] * q + d[1]) * q + d[2]) * q + d[3]) * q + 1);
-  };
-  if (p < kTail) return tail(std::sqrt(-2 * std::log(p)));
-  if (p > 1 - kTail) return -tail(std::sqrt(-2 * std::log1p(-p)));
-  double q = p - 0.5, r = q * q;
-  return (((((a[0] * r + a[1]) * r + a[2]) * r + a[3]) * r + a[4]) * r + a[5]) * q /
-         (((((b[0] * r + b[1]) * r + b[2]) * r + b[3]) * r + b[4]) * r + 1);
-}
-
-at::Tensor Draw(const Init& init, const TensorBox& box, uint64_t stream) {
-  if (init.kind == Init::Kind::kZeros) return at::zeros(box.sizes, at::kFloat);
-  if (init.kind == Init::Kind::kOnes) return at::ones(box.sizes, at::kFloat);
-  at::Tensor values = at::empty(box.sizes, at::kFloat);
-  if (values.numel() == 0) return values;
-  float* data = values.data_ptr<float>();
-  // A truncated distribution is the whole one, drawn from the share of it that is kept.
-  double below = 0.0;
-  if (init.kind == Init::Kind::kTruncatedNormal) {
-    below = 0.5 * std::erfc(init.cut / (init.deviation * std::numbers::sqrt2));
-  }
+// The numbers of a box, row-major.
+void DrawFloats(const NormalStream& stream, const TensorBox& box, float* out) {
   BoxRows rows(box);
-  int64_t grain = std::max<int64_t>(1, 65536 / rows.length());
-  at::parallel_for(0, rows.count(), grain, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      auto first = static_cast<uint64_t>(rows.First(row));
-      float* out = data + row * rows.length();
-      for (int64_t i = 0; i < rows.length(); ++i) {
-        double share =
-            below + UniformAt(stream, first + static_cast<uint64_t>(i)) * (1 - 2 * below);
-        out[i] = static_cast<float>(init.deviation * NormalQuantile(share));
-      }
-    }
-  });
-  return values;
+  auto length = static_cast<size_t>(rows.length());
+  for (int64_t row = 0; row < rows.count(); ++row, out += length) {
+    stream.Fill(static_cast<uint64_t>(rows.First(row)), {out, length});
+  }
+}
+
+// Narrower types are rounded from float32, a little at a time, while it is in the cache.
+void Draw(const NormalStream& stream, const TensorBox& box, const at::Tensor& out) {
+  if (out.scalar_type() == at::kFloat) {
+    DrawFloats(stream, box, out.mutable_data_ptr<float>());
+    return;
+  }
+  constexpr int64_t kBlock = 16384;
+  std::vector<float> block(kBlock);
+  at::Tensor flat = out.view({-1});
+  int64_t begin = 0;
+  for (const TensorBox& part : SplitBox(box, kBlock)) {
+    DrawFloats(stream, part, block.data());
+    flat.narrow(0, begin, part.elements()).copy_(at::from_blob(block.data(), {part.elements()}));
+    begin += part.elements();
+  }
 }
 
 }  // namespace
@@ -145,12 +116,23 @@ void Module::AllocateOwn(at::Device device, at::ScalarType dtype) {
   for (Buffer& buffer : own_buffers_) buffer.tensor.set_data(buffer.tensor.to(device));
 }
 
-void Module::InitializeOwn(int64_t seed) {
-  at::NoGradGuard no_gradients;
+void Module::AddInitialization(int64_t seed, std::vector<FillPiece>& pieces) {
   for (auto& [name, parameter] : own_parameters_) {
-    at::Tensor& tensor = parameter->tensor_;
-    uint64_t stream = StreamOf(seed, JoinName(fqn_.str(), name));
-    tensor.copy_(Draw(parameter->init_, parameter->box_, stream));
+    const Init& init = parameter->init_;
+    const TensorBox& box = parameter->box_;
+    at::Tensor tensor = parameter->tensor_.detach();
+    if (init.kind == Init::Kind::kZeros || init.kind == Init::Kind::kOnes) {
+      tensor.fill_(init.kind == Init::Kind::kOnes ? 1 : 0);
+      continue;
+    }
+    NormalStream stream = StreamOf(init, StreamNumber(seed, JoinName(fqn_.str(), name)));
+    for (TensorBox& piece : SplitBox(box, kFillElements)) {
+      at::Tensor destination = ViewOfBox(tensor, box, piece);
+      auto draw = [stream, piece = std::move(piece)](const at::Tensor& out) {
+        Draw(stream, piece, out);
+      };
+      pieces.push_back({std::move(destination), std::move(draw)});
+    }
   }
 }
 
@@ -201,10 +183,10 @@ void Allocate(Module& root, at::Device device, at::ScalarType dtype) {
 }
 
 void Materialize(Module& root, at::Device device, int64_t seed, at::ScalarType dtype) {
-  for (Module* module : ModulesOf(root)) {
-    module->AllocateOwn(device, dtype);
-    module->InitializeOwn(seed);
-  }
+  Allocate(root, device, dtype);
+  std::vector<FillPiece> pieces;
+  for (Module* module : ModulesOf(root)) module->AddInitialization(seed, pieces);
+  FillTensors(std::move(pieces));
 }
 
 std::vector<StateTensor> NamedState(Module& root) {

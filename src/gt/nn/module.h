@@ -23,6 +23,10 @@
 #include "gt/storage/tensor_box.h"
 #include "gt/trace/scope.h"
 
+namespace gt {
+struct FillPiece;
+}
+
 namespace gt::nn {
 
 // How a parameter gets its first values. Every element is a function of the run's seed, the
@@ -91,7 +95,8 @@ class Module : public torch::nn::Module {
   void ForEachState(const std::function<void(const std::string&, at::Tensor&)>& visit);
   // Gives parameters memory on `device`, uninitialized, and moves buffers there.
   void AllocateOwn(at::Device device, at::ScalarType dtype);
-  void InitializeOwn(int64_t seed);
+  // Adds what gives them their first values; those that are all alike get them at once.
+  void AddInitialization(int64_t seed, std::vector<FillPiece>& pieces);
   // Parameters are of this type from now on. Before they are allocated, as the next.
   void StoreOwnAs(at::ScalarType dtype);
   // From now on the module holds this part of its parameter.

@@ -71,8 +71,8 @@ class SafetensorsFile {
   std::span<const std::byte> header() const { return header_; }
 
   // See MappedFile; does nothing for files from memory.
-  void WillNeed(const TensorEntry& tensor) const { file_.WillNeed(tensor.bytes); }
-  void DontNeed(const TensorEntry& tensor) const { file_.DontNeed(tensor.bytes); }
+  void WillNeed(std::span<const std::byte> bytes) const { file_.WillNeed(bytes); }
+  void DontNeed(std::span<const std::byte> bytes) const { file_.DontNeed(bytes); }
 
  private:
   SafetensorsFile() = default;
@@ -101,8 +101,9 @@ class SafetensorsFolder {
   const std::string& path() const { return path_; }
   const std::vector<SafetensorsFile>& shards() const { return shards_; }
 
-  void WillNeed(const TensorEntry& tensor) const;
-  void DontNeed(const TensorEntry& tensor) const;
+  // Of bytes of one tensor; see MappedFile.
+  void WillNeed(std::span<const std::byte> bytes) const;
+  void DontNeed(std::span<const std::byte> bytes) const;
 
  private:
   std::string path_;

@@ -118,13 +118,13 @@ void CheckIndex(const fs::path& folder, const WeightMap& map,
        folder.string(), kIndexFile, problems.size(), Listed(problems));
 }
 
-const SafetensorsFile* ShardHolding(const TensorEntry& tensor,
+const SafetensorsFile* ShardHolding(std::span<const std::byte> bytes,
                                     const std::vector<SafetensorsFile>& shards) {
   for (const SafetensorsFile& shard : shards) {
     const auto& tensors = shard.tensors();
     if (tensors.empty()) continue;
     const std::byte* end = tensors.back().bytes.data() + tensors.back().bytes.size();
-    if (tensor.bytes.data() >= tensors.front().bytes.data() && tensor.bytes.data() < end) {
+    if (bytes.data() >= tensors.front().bytes.data() && bytes.data() < end) {
       return &shard;
     }
   }
@@ -153,12 +153,12 @@ SafetensorsFolder::SafetensorsFolder(const fs::path& folder) : path_(folder.stri
   table_ = TensorTable(std::move(tensors));
 }
 
-void SafetensorsFolder::WillNeed(const TensorEntry& tensor) const {
-  if (const SafetensorsFile* shard = ShardHolding(tensor, shards_)) shard->WillNeed(tensor);
+void SafetensorsFolder::WillNeed(std::span<const std::byte> bytes) const {
+  if (const SafetensorsFile* shard = ShardHolding(bytes, shards_)) shard->WillNeed(bytes);
 }
 
-void SafetensorsFolder::DontNeed(const TensorEntry& tensor) const {
-  if (const SafetensorsFile* shard = ShardHolding(tensor, shards_)) shard->DontNeed(tensor);
+void SafetensorsFolder::DontNeed(std::span<const std::byte> bytes) const {
+  if (const SafetensorsFile* shard = ShardHolding(bytes, shards_)) shard->DontNeed(bytes);
 }
 
 }  // namespace gt

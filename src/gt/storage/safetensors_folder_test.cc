@@ -44,8 +44,8 @@ void ExpectFourTensors(const fs::path& path) {
   EXPECT_EQ(folder.Find("d"), nullptr);
   EXPECT_EQ(folder.metadata().at("format"), "pt");
   for (const TensorEntry& tensor : folder.tensors()) {
-    folder.WillNeed(tensor);
-    folder.DontNeed(tensor);
+    folder.WillNeed(tensor.bytes);
+    folder.DontNeed(tensor.bytes);
   }
   EXPECT_EQ(TextOf(folder.Find("c")), "x");
 }

@@ -158,6 +158,36 @@ int64_t BoxRows::First(int64_t row) const {
   return index;
 }
 
+std::vector<TensorBox> SplitBox(const TensorBox& box, int64_t most) {
+  GT_CHECK(most > 0, "a box is split into pieces of {} elements", most);
+  if (box.elements() == 0) return {};
+  // The innermost dimensions stay whole as long as they fit; the next one is cut, and of those
+  // outside of it each piece has one index.
+  int64_t inner = 1;
+  size_t cut = box.sizes.size();
+  while (cut > 0 && inner * box.sizes[cut - 1] <= most) inner *= box.sizes[--cut];
+  if (cut == 0) return {box};
+  const int64_t step = most / inner, end = box.offset[cut - 1] + box.sizes[cut - 1];
+  std::vector<TensorBox> pieces;
+  TensorBox piece = box;
+  for (size_t i = 0; i + 1 < cut; ++i) piece.sizes[i] = 1;
+  const auto advance = [&] {  // the outer dimensions count up like an odometer
+    for (size_t i = cut - 1; i-- > 0;) {
+      if (++piece.offset[i] < box.offset[i] + box.sizes[i]) return true;
+      piece.offset[i] = box.offset[i];
+    }
+    return false;
+  };
+  do {
+    for (int64_t begin = box.offset[cut - 1]; begin < end; begin += step) {
+      piece.offset[cut - 1] = begin;
+      piece.sizes[cut - 1] = std::min(step, end - begin);
+      pieces.push_back(piece);
+    }
+  } while (advance());
+  return pieces;
+}
+
 std::string BoxText(const TensorBox& box) {
   std::string text;
   for (size_t i = 0; i < box.sizes.size() && i < box.offset.size(); ++i) {

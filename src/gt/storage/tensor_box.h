@@ -45,6 +45,10 @@ class BoxRows {
   int64_t length_ = 1;
 };
 
+// The box in pieces of at most `most` elements, in the order of their memory. Each piece is one run of
+// elements in the memory of the box.
+std::vector<TensorBox> SplitBox(const TensorBox& box, int64_t most);
+
 // "[16:32, 0:8]"; "[]" for a scalar.
 std::string BoxText(const TensorBox& box);
 

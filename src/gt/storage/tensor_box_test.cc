@@ -110,6 +110,29 @@ TEST(TensorBoxTest, WithoutLeavesTheRest) {
   }
 }
 
+// The elements of the pieces, one after another, are those of the box in its own order: so each piece
+// is one run of its memory.
+TEST(TensorBoxTest, PiecesAreTheBoxInOrder) {
+  RandomBoxes random(3);
+  size_t most_pieces = 0;
+  for (int round = 0; round < 500; ++round) {
+    const TensorBox box = random.In(random.Whole());
+    const int64_t most = random.Number(1, 50);
+    std::vector<int32_t> found;
+    const std::vector<TensorBox> pieces = SplitBox(box, most);
+    for (const TensorBox& piece : pieces) {
+      EXPECT_TRUE(piece.IsInside());
+      EXPECT_LE(piece.elements(), most);
+      EXPECT_GT(piece.elements(), 0);
+      const auto elements = ElementsOf(piece);
+      found.insert(found.end(), elements.begin(), elements.end());
+    }
+    ASSERT_EQ(found, ElementsOf(box)) << BoxText(box) << " in pieces of " << most;
+    most_pieces = std::max(most_pieces, pieces.size());
+  }
+  EXPECT_GT(most_pieces, 100);
+}
+
 template <typename T>
 void ExpectCopiesLikeElementByElement(const TensorBox& from, const TensorBox& to) {
   const auto have = ElementsOf(from);

@@ -12,6 +12,7 @@
 #include "gt/base/text.h"
 #include "gt/exec/convert.h"
 #include "gt/exec/stored_tensor.h"
+#include "gt/exec/tensor_fill.h"
 #include "gt/parallel/ownership.h"
 #include "gt/train/setup.h"
 
@@ -72,14 +73,19 @@ void FillFrom(const CheckpointReader& reader, const std::vector<nn::StateTensor>
          reader.path(), Join(problems, "\n  "),
          hidden > 0 ? fmt::format("\n  and {} more", hidden) : "");
   }
-  at::NoGradGuard no_gradients;
+  std::vector<FillPiece> pieces;
   for (const nn::StateTensor& target : targets) {
-    at::Tensor destination = target.tensor;
-    at::Tensor part = at::empty(target.box.sizes, destination.options().device(at::kCPU));
-    reader.Read(target.name, target.box,
-                {static_cast<std::byte*>(part.mutable_data_ptr()), part.nbytes()});
-    destination.copy_(part);
+    at::Tensor tensor = target.tensor.detach();
+    for (TensorBox& box : SplitBox(target.box, kFillElements)) {
+      at::Tensor destination = ViewOfBox(tensor, target.box, box);
+      auto read = [&reader, &target, box = std::move(box)](const at::Tensor& out) {
+        reader.Read(target.name, box,
+                    {static_cast<std::byte*>(out.mutable_data_ptr()), out.nbytes()});
+      };
+      pieces.push_back({std::move(destination), std::move(read)});
+    }
   }
+  FillTensors(std::move(pieces));
 }
 
 void RestoreGenerator(const CheckpointReader& reader, const std::string& name, at::Device device) {

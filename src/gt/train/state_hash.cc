@@ -1,7 +1,6 @@
 #include "gt/train/state_hash.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,6 +9,7 @@
 #include <unordered_set>
 
 #include "gt/base/error.h"
+#include "gt/base/workers.h"
 #include "gt/parallel/ownership.h"
 #include "gt/storage/checksum.h"
 
@@ -28,33 +28,59 @@ uint64_t HashOfName(const std::string& name) {
   return hash.Digest();
 }
 
-// Bits of element i, whatever the width of the type.
-uint64_t BitsAt(const std::byte* data, int64_t index, size_t width) {
-  uint64_t bits = 0;
-  std::memcpy(&bits, data + static_cast<size_t>(index) * width, width);
-  return bits;
+// Of elements next to each other in the whole tensor, the first of which is number `first` there.
+using RowHash = uint64_t (*)(uint64_t stream, uint64_t first, const std::byte* data, int64_t count);
+
+template <typename Bits>
+uint64_t HashOfRow(uint64_t stream, uint64_t first, const std::byte* data, int64_t count) {
+  uint64_t sum = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    Bits bits;
+    std::memcpy(&bits, data + static_cast<size_t>(i) * sizeof bits, sizeof bits);
+    uint64_t place = (first + static_cast<uint64_t>(i)) * 0x9e3779b97f4a7c15ull;
+    sum += Mix(Mix(stream + place) ^ bits);
+  }
+  return sum;
+}
+
+RowHash RowHashFor(const nn::StateTensor& state) {
+  switch (state.tensor.element_size()) {
+    case 1:
+      return HashOfRow<uint8_t>;
+    case 2:
+      return HashOfRow<uint16_t>;
+    case 4:
+      return HashOfRow<uint32_t>;
+    case 8:
+      return HashOfRow<uint64_t>;
+    default:
+      Fail(ErrorCode::kInternal, "'{}' has elements of {} bytes", state.name,
+           state.tensor.element_size());
+  }
 }
 
 uint64_t HashOfPart(const nn::StateTensor& state) {
+  if (state.tensor.numel() == 0) return 0;
+  const RowHash hash_of_row = RowHashFor(state);
   at::Tensor host = state.tensor.detach().to(at::kCPU).contiguous();
   uint64_t stream = HashOfName(state.name);
-  size_t width = host.element_size();
-  GT_CHECK(width <= sizeof(uint64_t), "'{}' has elements of {} bytes", state.name, width);
   const auto* data = static_cast<const std::byte*>(host.const_data_ptr());
-  if (host.numel() == 0) return 0;
   BoxRows rows(state.box);
+  const auto row_bytes = static_cast<size_t>(rows.length()) * host.element_size();
   std::atomic<uint64_t> total = 0;
-  int64_t grain = std::max<int64_t>(1, (1 << 16) / rows.length());
-  at::parallel_for(0, rows.count(), grain, [&](int64_t begin, int64_t end) {
-    uint64_t sum = 0;
-    for (int64_t row = begin; row < end; ++row) {
-      auto first = static_cast<uint64_t>(rows.First(row));
-      for (int64_t i = 0; i < rows.length(); ++i) {
-        uint64_t place = (first + static_cast<uint64_t>(i)) * 0x9e3779b97f4a7c15ull;
-        sum += Mix(Mix(stream + place) ^ BitsAt(data, row * rows.length() + i, width));
+  const int64_t rows_at_a_time = std::max<int64_t>(1, (1 << 20) / rows.length());
+  const int64_t chunks = (rows.count() + rows_at_a_time - 1) / rows_at_a_time;
+  RunWorkers(chunks, [&](WorkItems& items) {
+    while (const auto chunk = items.Next()) {
+      const int64_t begin = *chunk * rows_at_a_time;
+      const int64_t end = std::min(begin + rows_at_a_time, rows.count());
+      uint64_t sum = 0;
+      for (int64_t row = begin; row < end; ++row) {
+        sum += hash_of_row(stream, static_cast<uint64_t>(rows.First(row)),
+                           data + static_cast<size_t>(row) * row_bytes, rows.length());
       }
+      total += sum;
     }
-    total += sum;
   });
   return total;
 }
