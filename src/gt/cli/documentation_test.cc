@@ -85,7 +85,7 @@ struct Outcome {
   std::string output;  // both streams
 };
 
-Outcome Run(const std::string& line, const fs::path& folder) {
+Outcome RunLine(const std::string& line, const fs::path& folder) {
   FILE* pipe =
       popen(("cd '" + folder.string() + "' && { " + line + "\n} 2>&1 < /dev/null").c_str(), "r");
   Outcome outcome;
@@ -117,7 +117,7 @@ TEST_P(Documentation, CommandsRun) {
   for (const Command& command : commands) {
     SCOPED_TRACE(GetParam() + ":" + std::to_string(command.line) + ": " + command.text);
     if (IsForDevelopers(command)) continue;
-    const Outcome outcome = Run(command.text, folder.path());
+    const Outcome outcome = RunLine(command.text, folder.path());
     if (command.error.empty()) {
       EXPECT_EQ(outcome.status, 0) << outcome.output;
     } else {

@@ -25,7 +25,7 @@ struct Outcome {
   std::string output;  // stdout and stderr
 };
 
-class Opt : public testing::Test {
+class Opt : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = std::filesystem::temp_directory_path() / ("gt_opt_test_" + std::to_string(getpid()));
