@@ -80,6 +80,16 @@ TEST(CommandLine, ListsSplitAtCommasAndGrow) {
   EXPECT_EQ(ParseError({"--compile.disable_passes=a,,b"}).code(), ErrorCode::kBadOptionValue);
 }
 
+TEST(CommandLine, ListsOfWholeTextsOnlyGrow) {
+  StringList prompts;
+  CommandLine line("gt generate", "");
+  line.Flag("prompt", &prompts, WholeItems(), "text to continue");
+  EXPECT_NE(line.Help().find("--prompt TEXT"), std::string::npos) << line.Help();
+  ASSERT_TRUE(
+      line.Parse(Args{"--prompt", "In the beginning, God", "--prompt=", "--prompt", " a,,b"}));
+  EXPECT_EQ(prompts, (StringList{"In the beginning, God", "", " a,,b"}));
+}
+
 TEST(CommandLine, LaterFilesWinOverEarlierOnesAndFlagsOverAll) {
   const TemporaryFile first(
       "[training]\nsteps = 1\nseq_len = 16\nseed = 3\n[compile]\ndisable_passes = [\"a\"]\n");

@@ -82,7 +82,8 @@ std::optional<double> FromText(std::string_view text, double*) { return ParseWho
 std::optional<std::string> FromText(std::string_view text, std::string*) {
   return std::string(text);
 }
-std::optional<StringList> FromText(std::string_view text, StringList*) {
+std::optional<StringList> FromText(std::string_view text, StringList*, bool whole) {
+  if (whole) return StringList{std::string(text)};
   StringList list = Split(text, ',');
   for (std::string& item : list) {
     item = std::string(Trim(item));
@@ -184,7 +185,9 @@ std::string Option::Placeholder() const {
                         [](const std::int64_t*) -> std::string { return "N"; },
                         [](const double*) -> std::string { return "X"; },
                         [](const std::string*) -> std::string { return "TEXT"; },
-                        [](const StringList*) -> std::string { return "A,B,..."; },
+                        [this](const StringList*) -> std::string {
+                          return limit_.whole_items ? "TEXT" : "A,B,...";
+                        },
                         [](const EnumBinding& e) { return Join(e.names, "|"); },
                     },
                     binding_);
@@ -214,7 +217,13 @@ void Option::SetFromText(std::string_view text, const std::string& where, bool a
   std::visit(Overloaded{
                  [&](const EnumBinding& e) { SetEnum(e, text, where, problems); },
                  [&](auto* variable) {
-                   auto value = FromText(text, variable);
+                   constexpr bool kIsList = std::is_same_v<decltype(variable), StringList*>;
+                   auto value = [&] {
+                     if constexpr (kIsList)
+                       return FromText(text, variable, limit_.whole_items);
+                     else
+                       return FromText(text, variable);
+                   }();
                    if (!value) {
                      problems.Add(ErrorCode::kBadOptionValue, "{}: expected {}, got {}", where,
                                   Expected(), Quoted(text));
@@ -222,7 +231,7 @@ void Option::SetFromText(std::string_view text, const std::string& where, bool a
                      problems.Add(ErrorCode::kOptionOutOfRange,
                                   "{}: {} is out of range; expected {}", where, Quoted(text),
                                   Expected());
-                   } else if constexpr (std::is_same_v<decltype(variable), StringList*>) {
+                   } else if constexpr (kIsList) {
                      if (append) value->insert(value->begin(), variable->begin(), variable->end());
                      *variable = std::move(*value);
                    } else {

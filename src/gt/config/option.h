@@ -27,6 +27,8 @@ struct Limit {
   bool min_excluded = false;
   bool max_excluded = false;
   bool not_empty = false;
+  // Of a list: each time the flag is given, its text is one item, commas and all.
+  bool whole_items = false;
 };
 
 constexpr Limit Any() { return {}; }
@@ -38,6 +40,7 @@ constexpr Limit WithinBelow(double min, double max) {
   return {.min = min, .max = max, .max_excluded = true};
 }
 constexpr Limit NotEmpty() { return {.not_empty = true}; }
+constexpr Limit WholeItems() { return {.whole_items = true}; }
 
 // An enum variable of any type, seen as an index into the names of its values.
 struct EnumBinding {
