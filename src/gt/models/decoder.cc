@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "gt/base/error.h"
@@ -96,9 +97,15 @@ at::Tensor Decoder::Hidden(const ModelInputs& inputs) {
     // A document begins wherever positions begin anew.
     attention.documents = at::cumsum(at::eq(inputs.positions, 0), 1, at::kInt);
   }
+  attention.cache = inputs.cache;
   at::Tensor h = tok_embeddings_(inputs.tokens);
   for (const auto& layer : layers_) h = layer(h, attention);
   return norm_(h);
+}
+
+bool Decoder::UsesCache() const {
+  return std::all_of(layers_.begin(), layers_.end(),
+                     [](const auto& layer) { return layer->attention().UsesCache(); });
 }
 
 at::Tensor Decoder::HeadWeight() const {

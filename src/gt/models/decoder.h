@@ -21,6 +21,9 @@ class Attention : public nn::Module {
   explicit Attention(std::source_location where = std::source_location::current())
       : nn::Module(where) {}
   virtual at::Tensor forward(const at::Tensor& x, const nn::AttentionInputs& inputs) = 0;
+  // Whether forward attends to what inputs.cache holds of earlier passes and adds its own, as
+  // DotProductAttention does by itself.
+  virtual bool UsesCache() const { return false; }
   // Channels of all heads' keys plus those of their values: what a pair of positions costs.
   virtual int64_t PairWidth() const = 0;
 };
@@ -66,6 +69,7 @@ class Decoder : public LanguageModel {
           nn::Init head, const BlockBuilder& block);
 
   at::Tensor Hidden(const ModelInputs& inputs) override;
+  bool UsesCache() const override;
   at::Tensor HeadWeight() const override;
   int64_t vocab_size() const override { return config_.vocab; }
   int64_t FlopsPerToken(int64_t length) const override;

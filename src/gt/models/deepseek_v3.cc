@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "gt/models/decoder.h"
 
@@ -64,20 +65,47 @@ class LatentAttention : public Attention {
     std::vector<at::Tensor> latent = wkv_a_(x).split_with_sizes({config_.kv_lora_rank, rope}, -1);
     // One rotated key serves all heads.
     at::Tensor shared_key = nn::ApplyRope(latent[1].unsqueeze(2), inputs.rotation);
-    at::Tensor expanded = wkv_b_(kv_norm_(latent[0]));
+    at::Tensor normed = kv_norm_(latent[0]);
+    nn::AttentionInputs attention = inputs;
+    if (nn::KeyValueCache* cache = std::exchange(attention.cache, nullptr)) {
+      at::Tensor kept =
+          cache->Extend(*this, "latent", at::cat({normed.unsqueeze(2), shared_key}, -1));
+      if (!cache->first_pass()) return wo_(OverLatents(query, kept, *cache));
+    }
+    at::Tensor expanded = wkv_b_(normed);
     std::vector<at::Tensor> parts = expanded.view_symint({batch, length, heads, nope + value_width})
                                         .split_with_sizes({nope, value_width}, -1);
     at::Tensor key =
         at::cat({parts[0], shared_key.expand_symint({batch, length, heads, rope})}, -1);
-    at::Tensor attended = inner_(query, key, parts[1], inputs);
+    at::Tensor attended = inner_(query, key, parts[1], attention);
     return wo_(attended.reshape_symint({batch, length, heads * value_width}));
   }
+
+  bool UsesCache() const override { return true; }
 
   int64_t PairWidth() const override {
     return config_.heads * (config_.query_width() + config_.value_width);
   }
 
  private:
+  // What is kept of a token is its latent and the rotated key, which are far narrower than the keys and
+  // values of all heads. Later passes do not expand them: a query is multiplied by the matrix that makes
+  // keys of latents and so compared with the latents themselves, and the matrix that makes values is
+  // applied to what was mixed. To attention this is one key head that serves all queries.
+  at::Tensor OverLatents(const at::Tensor& query, const at::Tensor& kept,
+                         const nn::KeyValueCache& cache) {
+    auto [nope, rope, value_width, rank] = std::tuple(config_.nope_width, config_.rope_width,
+                                                      config_.value_width, config_.kv_lora_rank);
+    at::Tensor weight = wkv_b_->weight().view({config_.heads, nope + value_width, rank});
+    std::vector<at::Tensor> parts = query.split_with_sizes({nope, rope}, -1);
+    at::Tensor sought = at::einsum("blhd,hdc->blhc", {parts[0], weight.narrow(1, 0, nope)});
+    // Values are the first channels of the keys. The others are mixed along with them and dropped,
+    // because most kernels want keys and values of one width.
+    at::Tensor mixed =
+        inner_->OverSlots(at::cat({sought, parts[1]}, -1), kept, kept, cache).narrow(3, 0, rank);
+    return at::einsum("blhc,hdc->blhd", {mixed, weight.narrow(1, nope, value_width)}).flatten(2);
+  }
+
   LatentConfig config_;
   nn::Ref<nn::Linear> wq_, wq_a_, wq_b_, wkv_a_, wkv_b_, wo_;
   nn::Ref<nn::RmsNorm> q_norm_, kv_norm_;

@@ -21,6 +21,7 @@ class GroupedQueryAttention : public Attention {
   GroupedQueryAttention(const GroupedQueryConfig& config, const nn::AttentionConfig& attention,
                         nn::Init in, nn::Init out);
   at::Tensor forward(const at::Tensor& x, const nn::AttentionInputs& inputs) override;
+  bool UsesCache() const override { return true; }
   int64_t PairWidth() const override { return 2 * config_.heads * config_.head_width; }
 
  private:

@@ -100,6 +100,19 @@ at::Tensor LastQueries(const at::Tensor& query, const at::Tensor& key, const at:
   return out.narrow(3, 0, Width(value));
 }
 
+// cuDNN makes a plan for every number of keys, which takes far longer than attention itself where each
+// token adds one.
+class WithoutCudnn {
+ public:
+  WithoutCudnn() { at::globalContext().setSDPUseCuDNN(false); }
+  ~WithoutCudnn() { at::globalContext().setSDPUseCuDNN(before_); }
+  WithoutCudnn(const WithoutCudnn&) = delete;
+  WithoutCudnn& operator=(const WithoutCudnn&) = delete;
+
+ private:
+  bool before_ = at::globalContext().userEnabledCuDNNSDP();
+};
+
 // Stretches gathered in the order of ranks, brought into that of the sequence.
 at::Tensor InSequence(const at::Tensor& gathered, int64_t parts) {
   c10::SymInt stretch = gathered.sym_size(1) / (2 * parts);
@@ -156,6 +169,11 @@ DotProductAttention::DotProductAttention(const AttentionConfig& config, double s
 at::Tensor DotProductAttention::forward(const at::Tensor& query, const at::Tensor& key,
                                         const at::Tensor& value, const AttentionInputs& inputs) {
   if (spread_) return OverRanks(query, key, value);
+  if (inputs.cache != nullptr) {
+    at::Tensor keys = inputs.cache->Extend(*this, "key", key);
+    at::Tensor values = inputs.cache->Extend(*this, "value", value);
+    if (!inputs.cache->first_pass()) return OverSlots(query, keys, values, *inputs.cache);
+  }
   at::Tensor q = query.transpose(1, 2), k = key.transpose(1, 2), v = value.transpose(1, 2);
   at::Tensor out;
   if (flex_) {
@@ -166,6 +184,32 @@ at::Tensor DotProductAttention::forward(const at::Tensor& query, const at::Tenso
     out = query.is_cuda() ? OnGpu(q, k, v, scale_) : OnCpu(q, k, v, scale_);
   }
   return out.transpose(1, 2);
+}
+
+at::Tensor DotProductAttention::OverSlots(const at::Tensor& query, const at::Tensor& keys,
+                                          const at::Tensor& values,
+                                          const KeyValueCache& cache) const {
+  int64_t batch = query.size(0), length = query.size(1), heads = query.size(2);
+  int64_t kv_heads = keys.size(1), group = heads / kv_heads;
+  // Query heads that share a key head become more queries of that head, so that nothing of what is
+  // kept has to be copied for them: [batch, kv heads, length * group, width].
+  at::Tensor q = query.reshape({batch, length, kv_heads, group, query.size(3)})
+                     .transpose(1, 2)
+                     .reshape({batch, kv_heads, length * group, query.size(3)});
+  std::optional<at::Tensor> mask;
+  if (cache.visible().defined()) {
+    mask = cache.visible()
+               .unsqueeze(3)
+               .expand({batch, 1, length, group, keys.size(2)})
+               .reshape({batch, 1, length * group, keys.size(2)});
+  }
+  // Nothing here is captured, so libtorch may choose the kernel.
+  WithoutCudnn any_other;
+  at::Tensor out = at::scaled_dot_product_attention(q, keys, values, mask, /*dropout_p=*/0.0,
+                                                    /*is_causal=*/false, scale_);
+  return out.reshape({batch, kv_heads, length, group, values.size(3)})
+      .transpose(1, 2)
+      .reshape({batch, length, heads, values.size(3)});
 }
 
 }  // namespace gt::nn

@@ -7,6 +7,7 @@
 
 #include "gt/config/config.h"
 #include "gt/nn/flex_attention.h"
+#include "gt/nn/key_value_cache.h"
 #include "gt/nn/module.h"
 
 namespace gt::nn {
@@ -20,6 +21,9 @@ struct AttentionConfig {
 struct AttentionInputs {
   at::Tensor rotation;   // complex64 [batch, length, rotated width / 2]
   at::Tensor documents;  // int32 [batch, length], for block-causal masks; undefined otherwise
+  // Where keys and values of earlier tokens are, and those of these tokens go; null: there are none.
+  // A row of the batch is then one document.
+  KeyValueCache* cache = nullptr;
 
   template <typename Visit>
   void ForEachTensor(Visit&& visit) {
@@ -47,6 +51,10 @@ class DotProductAttention : public Module {
   // [batch, length, heads, width]; key and value may have fewer heads, and value another width.
   at::Tensor forward(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const AttentionInputs& inputs);
+  // Queries of a later pass, [batch, length, heads, width], over what `cache` holds of all positions:
+  // keys and values as Extend returned them.
+  at::Tensor OverSlots(const at::Tensor& query, const at::Tensor& keys, const at::Tensor& values,
+                       const KeyValueCache& cache) const;
 
  private:
   at::Tensor OverRanks(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value);
