@@ -22,7 +22,6 @@
 #include "gt/models/hf_mapping.h"
 #include "gt/parallel/ownership.h"
 #include "gt/storage/file_writer.h"
-#include "gt/storage/mapped_file.h"
 #include "gt/storage/safetensors.h"
 
 namespace gt {
@@ -310,20 +309,6 @@ void SaveHfFolder(LanguageModel& model, const std::string& folder, at::ScalarTyp
                                             : dtype == at::kHalf   ? "float16"
                                                                    : "float32";
   WriteText(fs::path(folder) / "config.json", config.dump(2) + "\n");
-  CopyTokenizer(original, folder);
-}
-
-void CopyTokenizer(const std::string& from, const std::string& folder) {
-  std::error_code error;
-  for (const char* name : {"generation_config.json", "tokenizer.json", "tokenizer_config.json",
-                           "special_tokens_map.json"}) {
-    fs::path source = fs::path(from) / name, target = fs::path(folder) / name;
-    if (from.empty() || !fs::exists(source, error) || fs::equivalent(source, target, error))
-      continue;
-    MappedFile file(source, ErrorCode::kBadTokenizer);
-    auto bytes = file.bytes();
-    WriteText(target, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  }
 }
 
 }  // namespace gt

@@ -17,14 +17,11 @@ namespace gt {
 void LoadHfWeights(LanguageModel& model, const std::string& folder);
 
 // Writes config.json and the weights in `dtype`. When `original` names the folder the model came
-// from, keys of its config.json that gt does not use are kept, and its tokenizer files are copied.
+// from, keys of its config.json that gt does not use are kept.
 // A crash leaves each file old or new, never cut short. Of a model that is spread over ranks, all must
 // call it: rank 0 writes, and has one tensor of the checkpoint in memory at a time.
 void SaveHfFolder(LanguageModel& model, const std::string& folder, at::ScalarType dtype,
                   const std::string& original = "", World* world = nullptr,
                   const Mesh& mesh = Mesh(), int64_t max_shard_bytes = int64_t{5} << 30);
-
-// Copies tokenizer.json and what belongs to it, as far as `from` has them.
-void CopyTokenizer(const std::string& from, const std::string& folder);
 
 }  // namespace gt

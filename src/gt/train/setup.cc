@@ -10,6 +10,7 @@
 #include "gt/parallel/chunk_modules.h"
 #include "gt/parallel/parallelize.h"
 #include "gt/train/step.h"
+#include "gt/train/tokenizer_export.h"
 
 namespace gt {
 namespace {
@@ -18,10 +19,9 @@ namespace fs = std::filesystem;
 
 std::string TokenizerPath(const Config& config) {
   if (!config.model.tokenizer_path.empty()) return config.model.tokenizer_path;
-  std::error_code error;
-  if (!config.model.hf_path.empty() &&
-      fs::exists(fs::path(config.model.hf_path) / "tokenizer.json", error)) {
-    return config.model.hf_path;
+  if (!config.model.hf_path.empty()) {
+    std::string own = ExportedTokenizer(config.model.hf_path);
+    if (!own.empty()) return own;
   }
   return ResourcePath("data/tokenizer").string();
 }

@@ -15,6 +15,7 @@
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
+#include "gt/base/machine_memory.h"
 #include "gt/dist/agreement.h"
 #include "gt/dist/world.h"
 #include "gt/exec/cpu_memory.h"
@@ -40,6 +41,7 @@
 #include "gt/train/state_hash.h"
 #include "gt/train/step.h"
 #include "gt/train/step_compiler.h"
+#include "gt/train/tokenizer_export.h"
 
 namespace gt {
 namespace {
@@ -617,11 +619,7 @@ class Run {
     std::string folder = config_.dump_folder + "/hf";
     SaveHfFolder(*model_, folder, ToTorch(config_.checkpoint.export_dtype), config_.model.hf_path,
                  &world_, mesh_);
-    if (world_.first() && codec_->tokenizer() != nullptr) {
-      std::filesystem::path tokenizer = codec_->path();
-      if (!std::filesystem::is_directory(tokenizer)) tokenizer = tokenizer.parent_path();
-      CopyTokenizer(tokenizer.string(), folder);
-    }
+    if (world_.first()) ExportTokenizer(*codec_, config_.model.hf_path, folder);
     Say("weights in {} (gt generate --model {})", folder, folder);
   }
 
