@@ -66,6 +66,7 @@ TEST(Cli, MistakesAreAnsweredWithTheNearestName) {
   ExpectError("generate --top_p 0", "GT-E0102", "--top_p");
   ExpectError("generate --prompt a --prompt_file b", "GT-E0106", "--prompt_file");
   ExpectError("generate --prompt_file /tmp", "GT-E0702", "/tmp");
+  ExpectError("generate --prompts_file /tmp", "GT-E0702", "--prompts_file");
   ExpectError("info --model.flavor 8B --tensor_parallel_degree 16", "GT-E0106", "key/value heads");
 }
 
@@ -129,8 +130,23 @@ TEST(Cli, LargestModelsAreDescribedWithoutTheirWeights) {
   EXPECT_NE(json.output.find("\"parameters\": 405853388800"), std::string::npos) << json.output;
 }
 
-// Training leaves weights behind, and generating from them continues the prompt: the same text for
-// the same seed.
+// What gt generate prints: lines about the model and the speed before and after the text.
+struct GeneratedText {
+  std::string before, text, after;
+};
+
+GeneratedText Generated(const std::string& flags) {
+  Outcome outcome = RunGt("generate --device cpu --max_new_tokens 12 --stop_at_eos=false " + flags);
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  size_t begin = outcome.output.find('\n') + 1;
+  size_t end = outcome.output.rfind('\n', outcome.output.size() - 2) + 1;
+  EXPECT_LT(begin, end) << outcome.output;
+  return {outcome.output.substr(0, begin), outcome.output.substr(begin, end - begin),
+          outcome.output.substr(end)};
+}
+
+// Training leaves weights behind, and generating from them continues the prompts: the same text for
+// the same seed, whatever else is generated with it.
 TEST(Cli, TrainedModelGenerates) {
   fs::path folder = fs::temp_directory_path() / ("gt_cli_generate_" + std::to_string(getpid()));
   Outcome trained = RunGt(
@@ -138,21 +154,25 @@ TEST(Cli, TrainedModelGenerates) {
       "--training.seq_len 16 --dump_folder " +
       folder.string());
   EXPECT_EQ(trained.status, 0) << trained.output;
-  std::string command =
-      "generate --device cpu --prompt 'And God said' --max_new_tokens 12 --stop_at_eos=false "
-      "--model ";
-  auto text = [&](const std::string& more) {
-    Outcome outcome = RunGt(command + folder.string() + more);
-    EXPECT_EQ(outcome.status, 0) << outcome.output;
-    EXPECT_EQ(outcome.output.find("And God said"), 0u) << outcome.output;
-    return outcome.output.substr(0, outcome.output.rfind("12 tokens in"));  // without its speed
-  };
-  std::string first = text("/hf --seed 1");
-  EXPECT_EQ(text(" --seed 1"), first);
-  EXPECT_NE(text("/hf --seed 2"), first);
-  Outcome both = RunGt(command + folder.string() + " --num_samples 2");
-  EXPECT_NE(both.output.find("--- 2 of 2 ---"), std::string::npos) << both.output;
-  EXPECT_NE(both.output.find("24 tokens in"), std::string::npos) << both.output;
+  const std::string model = " --model " + folder.string(), prompt = " --prompt 'And God said'";
+  GeneratedText one = Generated(prompt + model + "/hf --seed 1");
+  EXPECT_NE(one.before.find("hf loaded in"), std::string::npos) << one.before;
+  EXPECT_EQ(one.text.find("And God said"), 0u) << one.text;
+  EXPECT_EQ(one.after.find("12 tokens in"), 0u) << one.after;
+  EXPECT_NE(one.after.find("first token after"), std::string::npos) << one.after;
+  EXPECT_EQ(Generated(prompt + model + " --seed 1").text, one.text);
+  EXPECT_NE(Generated(prompt + model + " --seed 2").text, one.text);
+
+  GeneratedText samples = Generated(prompt + model + " --seed 1 --num_samples 2");
+  EXPECT_EQ(samples.text.find("--- sample 1 of 2 ---\n" + one.text), 0u) << samples.text;
+  EXPECT_EQ(samples.after.find("24 tokens in"), 0u) << samples.after;
+  const std::string file = (folder / "prompts").string();
+  std::ofstream(file) << "In the beginning, there was\r\nAnd God said\n";
+  std::string both = Generated("--prompts_file " + file + model + " --seed 1").text;
+  EXPECT_NE(both.find("--- prompt 2 of 2 ---\n" + one.text), std::string::npos) << both;
+  EXPECT_EQ(Generated("--prompt 'In the beginning, there was'" + prompt + model + " --seed 1").text,
+            both);
+  ExpectError("generate --prompts_file /dev/null" + model, "GT-E0714", "/dev/null");
   fs::remove_all(folder);
 }
 

@@ -362,6 +362,8 @@ std::vector<int64_t> CheckpointStore::CompleteSteps() const {
   return steps;
 }
 
+fs::path CheckpointStore::FolderOfStep(int64_t step) const { return FolderOf(folder_, step); }
+
 void CheckpointStore::Save(int64_t step, std::span<const TensorSource> tensors,
                            const nlohmann::json& state, int64_t keep_latest) const {
   std::vector<TensorPart> parts;

@@ -93,6 +93,9 @@ class CheckpointStore {
   // Ascending. Steps whose folder has no manifest (a copy under way) are not listed.
   std::vector<int64_t> CompleteSteps() const;
 
+  // The folder of a complete step.
+  std::filesystem::path FolderOfStep(int64_t step) const;
+
   // Writes the checkpoint, and only when it is complete on the disk removes older ones: of the
   // steps up to this one the `keep_latest` largest stay (0: all of them). Steps beyond it, left by
   // a run that went further, are not touched. A step that exists is replaced. Any error leaves the

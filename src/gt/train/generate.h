@@ -1,9 +1,6 @@
-// Text from a model: which weights and tokenizer a folder holds, how the next token is chosen, and
-// how tokens become text as they appear.
-//
-// The choice is made on the CPU in double precision with one uniform number per token, which is a
-// function of seed, sample and token index alone. The same seed gives the same text as long as the
-// logits are the same.
+// Text from a model: prompts become tokens, tokens become text as they appear. The prompts of a batch
+// run through the model in one pass, then one token of each text at a time; what attention needs of
+// earlier tokens is kept (nn/key_value_cache.h).
 #pragma once
 
 #include <cstdint>
@@ -14,41 +11,11 @@
 #include <string_view>
 #include <vector>
 
-#include "gt/config/config.h"
 #include "gt/models/model.h"
+#include "gt/train/sampler.h"
 #include "gt/train/setup.h"
 
 namespace gt {
-
-struct SamplingOptions {
-  double temperature = 0.8;  // 0: always the likeliest token
-  int64_t top_k = 50;        // only the k likeliest; 0: all
-  double top_p = 1.0;        // only the likeliest that together reach this share; 1: all
-};
-
-struct TokenChance {
-  int32_t token = 0;
-  double chance = 0.0;
-};
-
-// The tokens that may come next and their chances, which add up to 1. First top_k, then top_p of
-// what that left. Of equally likely tokens the one with the smaller id is kept.
-std::vector<TokenChance> NextTokenChances(std::span<const float> logits,
-                                          const SamplingOptions& options);
-
-class Sampler {
- public:
-  // Samples of one seed are independent of each other and of how many there are.
-  Sampler(const SamplingOptions& options, int64_t seed, int64_t sample = 0);
-  int32_t Next(std::span<const float> logits);
-
- private:
-  double NextUniform();  // in [0, 1)
-
-  SamplingOptions options_;
-  uint64_t stream_;
-  uint64_t drawn_ = 0;
-};
 
 // Text of tokens as they are generated, never a part of a character.
 class TextStream {
@@ -65,40 +32,35 @@ class TextStream {
   std::string bytes_;  // of a character that is not complete yet, when tokens are bytes
 };
 
-// Where a model is stored: a Hugging Face folder, or the checkpoints of a run with its config.
-struct ModelSource {
-  std::string hf_folder;    // empty: `config` and `checkpoints` count
-  Config config = {};       // of the run
-  std::string checkpoints;  // the folder that has the steps
-  int64_t step = -1;        // -1: the latest
-};
-
-// `folder` is a Hugging Face folder, the dump folder of a run (its checkpoints, or the weights it
-// exported when it kept none), a folder of checkpoints, or a single checkpoint.
-ModelSource FindModel(const std::string& folder, int64_t step = -1);
-
-// `tokenizer` as --model.tokenizer_path. Empty: the one beside the weights, else that of the run,
-// else the one that ships with the program if the model has just its vocabulary.
-TextCodec CodecOf(const ModelSource& source, const std::string& tokenizer = "");
-
 // The prompt as the model saw beginnings of documents: with what the tokenizer puts in front. An
 // empty prompt becomes the token that begins a text.
 std::vector<int32_t> EncodePrompt(const TextCodec& codec, std::string_view prompt);
 
-// Ready to run: on `device`, in float32 on the CPU and bfloat16 on a GPU, not training. Before any
-// weights are read, BadPrompt if the model's positions end before the prompt and the new tokens do,
-// and TokenOutOfVocabulary if its embedding lacks a token of the prompt.
-ModelPtr LoadForGeneration(const ModelSource& source, std::span<const int32_t> prompt,
-                           int64_t new_tokens, at::Device device);
-
 struct GenerateOptions {
   int64_t max_new_tokens = 200;
-  std::optional<int32_t> stop_token = {};  // generation ends before it
+  std::optional<int32_t> stop_token = {};  // a text ends before it
 };
 
-// The new tokens, each handed to `on_token` as soon as it is known.
-std::vector<int32_t> Generate(LanguageModel& model, std::span<const int32_t> prompt,
-                              const GenerateOptions& options, Sampler& sampler,
-                              const std::function<void(int32_t)>& on_token = {});
+// One text to generate.
+struct TextRequest {
+  std::vector<int32_t> prompt;
+  Sampler sampler;
+};
+
+// Receives each token of text `request` as soon as it is known, and nothing once, when the text ends.
+using TokenSink = std::function<void(size_t request, std::optional<int32_t> token)>;
+
+struct GenerateTimes {
+  double prefill = 0.0;      // seconds of the pass over the prompts
+  double first_token = 0.0;  // seconds until the first token was known
+  double total = 0.0;
+};
+
+// The new tokens of every request. All run as one batch; the tokens of a request do not depend on the
+// others, except that their number may change how logits are rounded.
+std::vector<std::vector<int32_t>> Generate(LanguageModel& model, std::span<TextRequest> requests,
+                                           const GenerateOptions& options,
+                                           const TokenSink& on_token = {},
+                                           GenerateTimes* times = nullptr);
 
 }  // namespace gt
