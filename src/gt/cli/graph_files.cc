@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <sstream>
 
-#include "gt/base/error.h"
 #include "gt/ir/text.h"
+#include "gt/storage/file_writer.h"
 
 namespace gt {
 
@@ -24,10 +23,7 @@ void WriteText(const std::string& path, const std::string& text) {
     fmt::print("{}", text);
     return;
   }
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) Fail(ErrorCode::kCannotWriteGraph, "cannot write {}", path);
+  WriteFile(path, text);
 }
 
 }  // namespace gt

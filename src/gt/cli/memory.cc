@@ -21,10 +21,8 @@ struct MemoryFlags {
   int64_t top = 20;
 };
 
-void WriteText(const std::string& path, const std::string& text) {
-  FileWriter writer(path);
-  writer.Write(text);
-  writer.Finish();
+void WriteReport(const std::string& path, const std::string& text) {
+  WriteFile(path, text);
   fmt::print("written to {}\n", path);
 }
 
@@ -45,8 +43,8 @@ void Measure(const Config& config, World& world, const MemoryFlags& wanted) {
     title += fmt::format(", rank {} of {}: {}", world.rank(), world.size(), mesh.Describe());
   }
   fmt::print("{}\n{}", title, MemoryTable(*captured.graph, curve, static_cast<size_t>(wanted.top)));
-  if (!wanted.json.empty()) WriteText(wanted.json, MemoryJson(*captured.graph, curve));
-  if (!wanted.svg.empty()) WriteText(wanted.svg, MemorySvg(*captured.graph, curve, title));
+  if (!wanted.json.empty()) WriteReport(wanted.json, MemoryJson(*captured.graph, curve));
+  if (!wanted.svg.empty()) WriteReport(wanted.svg, MemorySvg(*captured.graph, curve, title));
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ TEST_F(Opt, ExplainsBadInput) {
   EXPECT_TRUE(Has(Run("--pass=dse " + Path("in.gtir")).output, "did you mean dce?"));
   EXPECT_TRUE(Has(Run("--disable_passes=dse " + Path("in.gtir")).output, "did you mean dce?"));
   EXPECT_TRUE(Has(Run("--pass=dce " + Path("missing.gtir")).output, "GT-E0200"));
-  EXPECT_TRUE(Has(Run("--pass=dce -o /dev/null/x " + Path("in.gtir")).output, "GT-E0355"));
+  EXPECT_TRUE(Has(Run("--pass=dce -o /dev/null/x " + Path("in.gtir")).output, "GT-E0704"));
   EXPECT_TRUE(Has(Run("--passes=dce " + Path("in.gtir")).output, "did you mean --pass"));
 }
 

@@ -4,12 +4,10 @@
 #include <torch/version.h>
 
 #include <array>
-#include <fstream>
 #include <map>
 
 #include "gt/base/build_id.h"
 #include "gt/base/byte_text.h"
-#include "gt/base/error.h"
 #include "gt/base/machine_memory.h"
 #include "gt/cli/commands.h"
 #include "gt/config/command_line.h"
@@ -19,6 +17,7 @@
 #include "gt/ir/text.h"
 #include "gt/sim/memory_curve.h"
 #include "gt/storage/checksum.h"
+#include "gt/storage/file_writer.h"
 #include "gt/train/metrics.h"
 #include "gt/train/setup.h"
 #include "gt/train/step.h"
@@ -137,10 +136,7 @@ void Trace(const Config& config, World& world, bool symbolic_batch, const std::s
   fmt::print("  {:<22} {}\n", "fingerprint", Fingerprint(config, world, device));
   PrintCollectives(*captured.graph, world);
   if (output.empty()) return;
-  std::ofstream file(output, std::ios::binary);
-  file << Print(*captured.graph);
-  file.close();
-  if (!file) Fail(ErrorCode::kCannotWrite, "cannot write the graph to '{}'", output);
+  WriteFile(output, Print(*captured.graph));
   fmt::print("  {:<22} {}\n", "written to", output);
 }
 

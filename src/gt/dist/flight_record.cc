@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
+#include "gt/base/error.h"
 #include "gt/base/logging.h"
+#include "gt/storage/file_writer.h"
 
 namespace gt {
 
@@ -81,9 +82,7 @@ std::optional<CollectiveRecord> FlightRecord::OldestPolled() const {
 
 void FlightRecord::Write(const std::string& path) const {
   std::vector<CollectiveRecord> records = Since(1);
-  std::error_code ignored;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-  std::ofstream file(path);
+  std::string text;
   auto now = Clock::now();
   auto ago = [now](Clock::time_point then) {
     return std::chrono::duration<double>(now - then).count();
@@ -95,10 +94,14 @@ void FlightRecord::Write(const std::string& path) const {
         {"bytes", record.bytes},          {"begun_seconds_ago", ago(record.begun)},
         {"done", record.done.has_value()}};
     if (record.done) line["done_seconds_ago"] = ago(*record.done);
-    file << line.dump() << '\n';
+    text += line.dump() + "\n";
   }
-  file.close();
-  if (!file) log::Warn("cannot write the flight record {}", path);
+  try {
+    CreateFolders(std::filesystem::path(path).parent_path());
+    WriteFile(path, text);
+  } catch (const Error& error) {
+    log::Warn("the flight record is lost: {}", error.message());
+  }
 }
 
 }  // namespace gt

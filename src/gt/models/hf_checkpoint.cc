@@ -220,16 +220,6 @@ std::vector<FillPiece> PiecesOfWeights(
   return pieces;
 }
 
-// Whole or not at all.
-void WriteText(const fs::path& path, std::string_view text) {
-  fs::path temporary = path;
-  temporary += ".tmp";
-  FileWriter file(temporary);
-  file.Write(text);
-  file.Finish();
-  Rename(temporary, path);
-}
-
 }  // namespace
 
 void LoadHfWeights(LanguageModel& model, const std::string& folder) {
@@ -308,7 +298,7 @@ void SaveHfFolder(LanguageModel& model, const std::string& folder, at::ScalarTyp
   config["dtype"] = config["torch_dtype"] = dtype == at::kBFloat16 ? "bfloat16"
                                             : dtype == at::kHalf   ? "float16"
                                                                    : "float32";
-  WriteText(fs::path(folder) / "config.json", config.dump(2) + "\n");
+  WriteFile(fs::path(folder) / "config.json", config.dump(2) + "\n");
 }
 
 }  // namespace gt

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 
 #include "gt/base/logging.h"
@@ -14,6 +13,7 @@
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 #include "gt/passes/registry.h"
+#include "gt/storage/file_writer.h"
 
 namespace gt {
 namespace {
@@ -39,12 +39,9 @@ std::vector<int64_t> CounterValues(const Pass& pass) {
   return values;
 }
 
-void WriteFile(const std::filesystem::path& path, std::string_view text) {
-  std::filesystem::create_directories(path.parent_path());
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) Fail(ErrorCode::kCannotWriteGraph, "cannot write {}", path.string());
+void WriteDump(const std::filesystem::path& path, std::string_view text) {
+  if (path.has_parent_path()) CreateFolders(path.parent_path());
+  WriteFile(path, text);
 }
 
 // So that a shell hands the text on as it is: braces and commas would be expanded.
@@ -166,7 +163,7 @@ PassRun PassManager::RunOne(Graph& graph, size_t index, State& state) {
   std::unique_ptr<Graph> before;
   if (!options_.dump_folder.empty()) {
     before = graph.Clone();
-    WriteFile(dump_path("before.gtir"), Print(graph));
+    WriteDump(dump_path("before.gtir"), Print(graph));
   }
 
   std::vector<int64_t> counted = CounterValues(pass);
@@ -184,8 +181,8 @@ PassRun PassManager::RunOne(Graph& graph, size_t index, State& state) {
   }
 
   if (before != nullptr) {
-    WriteFile(dump_path("after.gtir"), Print(graph));
-    WriteFile(dump_path("diff"), Print(Diff(*before, graph)));
+    WriteDump(dump_path("after.gtir"), Print(graph));
+    WriteDump(dump_path("diff"), Print(Diff(*before, graph)));
   }
   // Who asks for dumps wants to be told.
   log::Level level = options_.dump_folder.empty() ? log::Level::kDebug : log::Level::kInfo;
@@ -273,7 +270,7 @@ std::string PassManager::WriteReproducer(size_t index, const State& state, std::
   }
   std::filesystem::path path = FreshPath(options_.reproducer_folder, passes_[index]->name());
   std::string command = ReplayCommand(specs, path.string());
-  WriteFile(path, fmt::format("// {}\n{}", command, Print(*given)));
+  WriteDump(path, fmt::format("// {}\n{}", command, Print(*given)));
   return command;
 }
 

@@ -1,11 +1,9 @@
 #include "gt/report/chrome_trace.h"
 
-#include <cerrno>
-#include <cmath>
-#include <cstring>
-#include <nlohmann/json.hpp>
+#include <fmt/format.h>
 
-#include "gt/base/error.h"
+#include <cmath>
+#include <nlohmann/json.hpp>
 
 namespace gt {
 namespace {
@@ -23,21 +21,7 @@ std::string Number(double value) { return std::isfinite(value) ? fmt::format("{}
 
 std::string JsonString(std::string_view text) { return Dump(nlohmann::json(std::string(text))); }
 
-ChromeTrace::ChromeTrace(const std::filesystem::path& path)
-    : path_(path), file_(std::fopen(path.c_str(), "wb")) {
-  if (!file_) {
-    Fail(ErrorCode::kCannotWrite, "cannot open '{}': {}", path_.string(), std::strerror(errno));
-  }
-  Write("[\n");
-}
-
-ChromeTrace::~ChromeTrace() {
-  try {
-    Finish();
-  } catch (const Error&) {
-    // Finish() is there to be called by those who want to know.
-  }
-}
+ChromeTrace::ChromeTrace(const std::filesystem::path& path) : file_(path) { file_.Write("[\n"); }
 
 void ChromeTrace::Add(const TraceEvent& event) {
   const int process = ProcessId(event.process);
@@ -56,9 +40,8 @@ void ChromeTrace::AddCounter(std::string_view name, std::string_view process, do
 }
 
 void ChromeTrace::Finish() {
-  if (!file_) return;
-  Write("\n]\n");
-  Close();
+  file_.Write("\n]\n");
+  file_.Finish();
 }
 
 int ChromeTrace::ProcessId(std::string_view process) {
@@ -88,20 +71,9 @@ void ChromeTrace::WriteName(std::string_view kind, int process, int lane, std::s
 }
 
 void ChromeTrace::WriteLine(std::string_view line) {
-  GT_CHECK(file_ != nullptr, "the trace '{}' is finished", path_.string());
-  if (!is_first_) Write(",\n");
+  if (!is_first_) file_.Write(",\n");
   is_first_ = false;
-  Write(line);
-}
-
-void ChromeTrace::Write(std::string_view bytes) {
-  if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size()) return;
-  Fail(ErrorCode::kCannotWrite, "writing '{}' failed: {}", path_.string(), std::strerror(errno));
-}
-
-void ChromeTrace::Close() {
-  if (std::fclose(file_.release()) == 0) return;
-  Fail(ErrorCode::kCannotWrite, "writing '{}' failed: {}", path_.string(), std::strerror(errno));
+  file_.Write(line);
 }
 
 }  // namespace gt

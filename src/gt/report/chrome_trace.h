@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+
+#include "gt/storage/file_writer.h"
 
 namespace gt {
 
@@ -23,15 +23,13 @@ struct TraceEvent {
   const nlohmann::json* args = nullptr;  // an object; shown when the bar is clicked
 };
 
-// Streams to the file, so a trace may be larger than memory. The file is complete after Finish();
-// one that was cut short by a crash still opens, since viewers accept a list without its end.
+// Streams to the disk, so a trace may be larger than memory. The file is there after Finish(), and
+// until then one that was there before.
 class ChromeTrace {
  public:
   explicit ChromeTrace(const std::filesystem::path& path);
   ChromeTrace(const ChromeTrace&) = delete;
   ChromeTrace& operator=(const ChromeTrace&) = delete;
-  // Finishes the file; a failure then is not reported.
-  ~ChromeTrace();
 
   // Processes and lanes are shown in the order in which they first come.
   void Add(const TraceEvent& event);
@@ -46,14 +44,8 @@ class ChromeTrace {
   int LaneId(int process, std::string_view lane);
   void WriteName(std::string_view kind, int process, int lane, std::string_view name);
   void WriteLine(std::string_view line);
-  void Write(std::string_view bytes);
-  void Close();
 
-  struct CloseFile {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::filesystem::path path_;
-  std::unique_ptr<std::FILE, CloseFile> file_;  // none once finished
+  FileWriter file_;
   bool is_first_ = true;
   std::map<std::string, int, std::less<>> processes_;
   std::map<std::pair<int, std::string>, int> lanes_;

@@ -1,17 +1,22 @@
 #include "gt/storage/file_writer.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <limits>
+#include <map>
 #include <system_error>
 #include <utility>
 
 #include "gt/base/error.h"
+#include "gt/base/text.h"
 
 namespace gt {
 namespace {
@@ -34,6 +39,8 @@ std::string_view Advice(int error) {
       return "; choose a folder that can be written to";
     case ENOTDIR:
       return "; a part of the path is a file";
+    case EISDIR:
+      return "; name a file in it, or remove it";
     default:
       return "";
   }
@@ -47,6 +54,48 @@ auto Uninterrupted(Call call) {
   return result;
 }
 
+bool StatOf(const std::filesystem::path& path, struct stat* info) {
+  return Uninterrupted([&] { return stat(path.c_str(), info); }) == 0;
+}
+
+// What the path names, behind all links: also behind a link to a file that does not exist yet.
+std::filesystem::path BehindLinks(std::filesystem::path path) {
+  constexpr int kMostLinks = 40;  // as the kernel follows
+  std::error_code error;
+  for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(path, error); ++i) {
+    const std::filesystem::path next = std::filesystem::read_symlink(path, error);
+    if (error) FailWriting(path, "cannot be followed", error.value());
+    path = next.is_absolute() ? next : path.parent_path() / next;
+  }
+  return path;
+}
+
+// Names no other writer of any process uses. A long name is cut: the whole must still be a name.
+std::filesystem::path TemporaryBeside(const std::filesystem::path& target) {
+  static std::atomic<int> count = 0;
+  constexpr size_t kMostOfName = 200;
+  return target.parent_path() / fmt::format(".{}.tmp-{}-{}",
+                                            target.filename().string().substr(0, kMostOfName),
+                                            getpid(), ++count);
+}
+
+// The descriptor of this process's standard output or error, if that is the file; else -1. The shell
+// has it open: what is written must follow what was printed, and a new file would not be seen.
+int StandardStream(const struct stat& info) {
+  for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
+    struct stat own = {};
+    if (fstat(fd, &own) == 0 && own.st_dev == info.st_dev && own.st_ino == info.st_ino) return fd;
+  }
+  return -1;
+}
+
+// The new file gets what a program that wrote into the old one would have left as it is. Not being
+// allowed to give a file away is no failure.
+void KeepOwnerAndMode(int fd, const struct stat& before) {
+  [[maybe_unused]] const int owned = fchown(fd, before.st_uid, before.st_gid);
+  fchmod(fd, before.st_mode & 07777);
+}
+
 }  // namespace
 
 void FailWriting(const std::filesystem::path& path, std::string_view what, int error) {
@@ -58,18 +107,42 @@ void FailWriting(const std::filesystem::path& path, std::string_view what) {
   FailWriting(path, what, errno);
 }
 
-FileWriter::FileWriter(std::filesystem::path path) : path_(std::move(path)) {
-  constexpr mode_t kMode = 0666;  // what the umask allows
-  fd_ = Uninterrupted(
-      [this] { return open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode); });
-  if (fd_ < 0) FailWriting(path_, "cannot be created");
+FileWriter::FileWriter(std::filesystem::path path)
+    : path_(std::move(path)), target_(BehindLinks(path_)) {
+  Open();
   buffer_.reserve(kBufferBytes);
 }
 
+void FileWriter::Open() {
+  constexpr mode_t kMode = 0666;  // what the umask allows
+  struct stat before = {};
+  const bool replaces = StatOf(path_, &before);
+  if (!replaces && errno != ENOENT) FailWriting(path_, "cannot be created");
+  if (replaces && S_ISDIR(before.st_mode)) FailWriting(path_, "cannot be written", EISDIR);
+  const int stream = replaces ? StandardStream(before) : -1;
+  if (stream >= 0) {
+    std::fflush(stream == STDOUT_FILENO ? stdout : stderr);
+    fd_ = fcntl(stream, F_DUPFD_CLOEXEC, 0);
+  } else if (replaces && !S_ISREG(before.st_mode)) {
+    fd_ = Uninterrupted([this] { return open(path_.c_str(), O_WRONLY | O_CLOEXEC); });
+  } else {
+    // A folder in which files can be replaced must not make a file writable that is not.
+    if (replaces && faccessat(AT_FDCWD, target_.c_str(), W_OK, AT_EACCESS) != 0) {
+      FailWriting(path_, "cannot be written");
+    }
+    do {  // until the name is free: a process that died may have had this one's number
+      temporary_ = TemporaryBeside(target_);
+      fd_ = Uninterrupted(
+          [&] { return open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode); });
+    } while (fd_ < 0 && errno == EEXIST);
+    if (fd_ >= 0 && replaces) KeepOwnerAndMode(fd_, before);
+  }
+  if (fd_ < 0) FailWriting(path_, "cannot be created");
+}
+
 FileWriter::~FileWriter() {
-  if (fd_ < 0) return;
-  close(fd_);
-  unlink(path_.c_str());
+  if (fd_ >= 0) close(fd_);
+  if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
 void FileWriter::Reserve(int64_t bytes) {
@@ -92,19 +165,23 @@ void FileWriter::Write(std::span<const std::byte> bytes) {
 
 void FileWriter::Write(std::string_view text) { Write(std::as_bytes(std::span(text))); }
 
-void FileWriter::Finish() {
+void FileWriter::Complete() {
   Flush();
-  if (Uninterrupted([this] { return fsync(fd_); }) != 0) {
+  // Pipes and terminals have no disk behind them.
+  if (Uninterrupted([this] { return fsync(fd_); }) != 0 && errno != EINVAL && errno != EROFS) {
     FailWriting(path_, "cannot be brought to the disk");
   }
   // On Linux the descriptor is gone whatever close says; network file systems report late errors
   // here.
   const int closed = close(std::exchange(fd_, -1));
-  if (closed != 0 && errno != EINTR) {
-    const int error = errno;
-    unlink(path_.c_str());
-    FailWriting(path_, "cannot be closed", error);
-  }
+  if (closed != 0 && errno != EINTR) FailWriting(path_, "cannot be closed");
+  buffer_ = {};  // many complete files may wait to be published
+}
+
+void FileWriter::Publish() {
+  if (temporary_.empty()) return;
+  if (rename(temporary_.c_str(), target_.c_str()) != 0) FailWriting(path_, "cannot be replaced");
+  temporary_.clear();
 }
 
 void FileWriter::Flush() {
@@ -158,7 +235,28 @@ void CreateFolders(const std::filesystem::path& folder) {
   if (error) FailWriting(folder, "cannot be created", error.value());
 }
 
-void RequireSpace(const std::filesystem::path& folder, int64_t bytes) {
+void WriteFile(const std::filesystem::path& path, std::string_view text) {
+  FileWriter writer(path);
+  writer.Write(text);
+  writer.Finish();
+}
+
+void RequireWritable(const std::filesystem::path& path) {
+  struct stat info = {};
+  const std::filesystem::path folder = path.parent_path();
+  if (!folder.empty() && !StatOf(folder, &info) && errno == ENOENT) {
+    RequireWritable(folder);  // whether it can be made
+  } else if (StatOf(path, &info) && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
+    // Opening a pipe would wait for its reader.
+    if (faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) {
+      FailWriting(path, "cannot be written");
+    }
+  } else {
+    FileWriter probe(path);
+  }
+}
+
+int64_t FreeSpace(const std::filesystem::path& folder) {
   struct statvfs info = {};
   if (Uninterrupted([&] { return statvfs(folder.c_str(), &info); }) != 0) {
     FailWriting(folder, "cannot be examined");
@@ -168,10 +266,39 @@ void RequireSpace(const std::filesystem::path& folder, int64_t bytes) {
   if (__builtin_mul_overflow(uint64_t{info.f_bavail}, uint64_t{info.f_frsize}, &available)) {
     available = kMost;
   }
-  const auto free_bytes = static_cast<int64_t>(std::min(available, kMost));
-  if (free_bytes >= bytes) return;
-  Fail(ErrorCode::kCannotWrite, "{}: {} are needed, but only {} are free{}", folder.string(),
-       BytesText(bytes), BytesText(free_bytes), Advice(ENOSPC));
+  return static_cast<int64_t>(std::min(available, kMost));
+}
+
+void RequireSpace(const std::filesystem::path& folder, int64_t bytes) {
+  const SpaceNeed need = {.folder = folder, .bytes = bytes, .what = ""};
+  RequireSpace({&need, 1});
+}
+
+void RequireSpace(std::span<const SpaceNeed> needs) {
+  struct Disk {
+    std::filesystem::path folder;
+    int64_t bytes = 0;
+    std::vector<std::string> what;
+  };
+  std::map<dev_t, Disk> disks;
+  for (const SpaceNeed& need : needs) {
+    struct stat info = {};
+    if (!StatOf(need.folder, &info)) FailWriting(need.folder, "cannot be examined");
+    Disk& disk = disks[info.st_dev];
+    if (disk.folder.empty()) disk.folder = need.folder;
+    if (__builtin_add_overflow(disk.bytes, need.bytes, &disk.bytes)) {
+      disk.bytes = std::numeric_limits<int64_t>::max();
+    }
+    if (!need.what.empty() && need.bytes > 0) disk.what.push_back(need.what);
+  }
+  for (const auto& [device, disk] : disks) {
+    const int64_t free_bytes = FreeSpace(disk.folder);
+    if (free_bytes >= disk.bytes) continue;
+    Fail(ErrorCode::kCannotWrite, "{}: {} are needed{}, but only {} are free{}",
+         disk.folder.string(), BytesText(disk.bytes),
+         disk.what.empty() ? "" : fmt::format(" for {}", Join(disk.what, " and ")),
+         BytesText(free_bytes), Advice(ENOSPC));
+  }
 }
 
 std::string BytesText(int64_t bytes) {

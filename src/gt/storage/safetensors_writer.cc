@@ -1,7 +1,6 @@
 // The writing half of safetensors.h.
-#include <unistd.h>
-
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "gt/base/error.h"
@@ -15,49 +14,32 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Complete files under temporary names, waiting to be renamed. Those that never are get removed.
+// Complete files that are not in their places yet. Those that never are get removed.
 class PendingFiles {
  public:
-  PendingFiles() = default;
-  PendingFiles(const PendingFiles&) = delete;
-  PendingFiles& operator=(const PendingFiles&) = delete;
-  ~PendingFiles() {
-    for (const auto& [temporary, target] : files_) unlink(temporary.c_str());
-  }
-
   void AddTensors(const fs::path& target, std::span<const TensorSource* const> tensors,
                   const SafetensorsMetadata& metadata) {
     const SafetensorsLayout layout = LayOut(tensors, metadata, target.string());
-    FileWriter writer(TemporaryOf(target));
-    WriteLayout(layout, target.string(), writer);
-    Add(writer, target);
+    WriteLayout(layout, target.string(), Add(target));
+    files_.back()->Complete();
   }
 
   void AddText(const fs::path& target, std::string_view text) {
-    FileWriter writer(TemporaryOf(target));
-    writer.Write(text);
-    Add(writer, target);
+    Add(target).Write(text);
+    files_.back()->Complete();
   }
 
-  void RenameAll() {
-    std::reverse(files_.begin(), files_.end());
-    while (!files_.empty()) {
-      Rename(files_.back().first, files_.back().second);
-      files_.pop_back();
-    }
+  void PublishAll() {
+    for (const auto& file : files_) file->Publish();
+    files_.clear();
   }
 
  private:
-  static fs::path TemporaryOf(const fs::path& target) {
-    return target.parent_path() / fmt::format(".{}.tmp-{}", target.filename().string(), getpid());
+  FileWriter& Add(const fs::path& target) {
+    return *files_.emplace_back(std::make_unique<FileWriter>(target));
   }
 
-  void Add(FileWriter& writer, const fs::path& target) {
-    writer.Finish();
-    files_.emplace_back(TemporaryOf(target), target);
-  }
-
-  std::vector<std::pair<fs::path, fs::path>> files_;
+  std::vector<std::unique_ptr<FileWriter>> files_;
 };
 
 void RemoveFile(const fs::path& path) {
@@ -105,7 +87,7 @@ void WriteSafetensors(const fs::path& path, std::span<const TensorSource> tensor
   for (const TensorSource& tensor : tensors) sources.push_back(&tensor);
   PendingFiles pending;
   pending.AddTensors(path, sources, metadata);
-  pending.RenameAll();
+  pending.PublishAll();
   SyncFolder(path.has_parent_path() ? path.parent_path() : fs::path("."));
 }
 
@@ -117,7 +99,7 @@ void WriteSafetensorsFolder(const fs::path& folder, std::span<const TensorSource
   if (shards.size() == 1) {
     pending.AddTensors(folder / kSingleFile, shards.front(), metadata);
     // Readers prefer the single file, so from here on it counts, whatever else is there.
-    pending.RenameAll();
+    pending.PublishAll();
     RemoveWeights(folder, {std::string(kSingleFile)});
     return;
   }
@@ -126,7 +108,7 @@ void WriteSafetensorsFolder(const fs::path& folder, std::span<const TensorSource
   }
   pending.AddText(folder / kIndexFile, IndexText(shards));
   RemoveWeights(folder, {});
-  pending.RenameAll();
+  pending.PublishAll();
   SyncFolder(folder);
 }
 

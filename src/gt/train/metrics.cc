@@ -9,6 +9,7 @@
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/report/progress_bar.h"
+#include "gt/storage/file_writer.h"
 
 namespace gt {
 
@@ -29,16 +30,11 @@ std::string LinesUpTo(const std::string& path, int64_t steps) {
 }  // namespace
 
 MetricsFile::MetricsFile(const std::string& folder, int64_t steps_done) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  CreateFolders(folder);
   path_ = (std::filesystem::path(folder) / "metrics.jsonl").string();
-  std::string kept = steps_done > 0 ? LinesUpTo(path_, steps_done) : "";
-  if (!error) file_.open(path_, std::ios::trunc);
-  file_ << kept;
-  if (error || !file_.flush()) {
-    Fail(ErrorCode::kCannotWrite, "cannot write '{}'{}; choose another folder with --dump_folder",
-         path_, error ? ": " + error.message() : "");
-  }
+  WriteFile(path_, steps_done > 0 ? LinesUpTo(path_, steps_done) : "");
+  file_.open(path_, std::ios::app);
+  if (!file_) FailWriting(path_, "cannot be opened");
 }
 
 void MetricsFile::Write(const StepMetrics& m) {

@@ -31,12 +31,8 @@ CostTable ReadCosts(const std::string& path, c10::Device device) {
 }
 
 void WriteCosts(const CostTable& table, const std::string& path) {
-  if (fs::path parent = fs::path(path).parent_path(); !parent.empty()) {
-    fs::create_directories(parent);
-  }
-  FileWriter writer(path);
-  writer.Write(table.ToJson());
-  writer.Finish();
+  if (fs::path parent = fs::path(path).parent_path(); !parent.empty()) CreateFolders(parent);
+  WriteFile(path, table.ToJson());
 }
 
 }  // namespace

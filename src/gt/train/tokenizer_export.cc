@@ -19,16 +19,6 @@ constexpr const char* kTokenizerCompanions[] = {"tokenizer_config.json", "specia
 // Of config.json. Other programs pass over keys that they do not know.
 constexpr const char* kTokenizerKey = "gt_tokenizer";
 
-// Whole or not at all.
-void ReplaceFile(const std::filesystem::path& path, std::string_view text) {
-  std::filesystem::path temporary = path;
-  temporary += ".tmp";
-  FileWriter file(temporary);
-  file.Write(text);
-  file.Finish();
-  Rename(temporary, path);
-}
-
 void CopyOrRemove(const std::filesystem::path& source, const std::filesystem::path& target) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(source, error)) {
@@ -38,7 +28,7 @@ void CopyOrRemove(const std::filesystem::path& source, const std::filesystem::pa
   }
   if (std::filesystem::equivalent(source, target, error)) return;
   MappedFile file(source, ErrorCode::kBadTokenizer);
-  ReplaceFile(target, {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
+  WriteFile(target, {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
 }
 
 void SetOrErase(nlohmann::json& object, const char* key, const std::optional<int32_t>& value) {
@@ -88,7 +78,7 @@ void ExportTokenizer(const TextCodec& codec, const std::string& original,
     SetOrErase(config, "bos_token_id", codec.bos_id());
     SetOrErase(config, "eos_token_id", codec.eos_id());
   }
-  ReplaceFile(path, config.dump(2) + "\n");
+  WriteFile(path, config.dump(2) + "\n");
 }
 
 std::string ExportedTokenizer(const std::string& folder) {
