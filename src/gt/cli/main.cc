@@ -1,9 +1,14 @@
 // gt: trains language models by capturing the whole train step as one graph.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "gt/base/error.h"
@@ -74,19 +79,70 @@ int Run(const std::vector<std::string>& args) {
            args[0], gt::DidYouMean(args[0], names));
 }
 
+// A file that is opened while a standard stream is closed would take its number, and what is printed
+// would go there. Opened the wrong way round, the streams still fail when they are used.
+void OccupyStandardStreams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    [[maybe_unused]] const int opened = open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+// Not fmt::print, which throws when nobody can be told.
+void Complain(const gt::Error& error) {
+  std::fputs(fmt::format("gt: {}\n", error.what()).c_str(), stderr);
+}
+
+// `output_error`: why standard output could not be written, if that ended the command.
+int RunReportingErrors(const std::vector<std::string>& args, int* output_error) {
+  try {
+    return Run(args);
+  } catch (const gt::Error& error) {
+    Complain(error);
+    return error.code() == gt::ErrorCode::kInternal ? 70 : 1;
+  } catch (const std::exception& error) {
+    const auto* of_system = dynamic_cast<const std::system_error*>(&error);
+    if (of_system != nullptr && std::ferror(stdout) != 0) {  // thrown by fmt::print
+      *output_error = of_system->code().value();
+      return 1;
+    }
+    Complain(gt::Error(gt::ErrorCode::kInternal, error.what()));
+    return 70;
+  }
+}
+
+// Of a pipe, also when it was noticed so long ago that nobody knows the reason any more.
+bool OutputReaderIsGone() {
+  pollfd output = {.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  return poll(&output, 1, 0) > 0 && (output.revents & POLLERR) != 0;
+}
+
+// Output that is lost must not look like success. Network file systems report that a disk is full as
+// late as when the file is closed.
+int FinishOutput(int status, int output_error) {
+  const bool failed = std::ferror(stdout) != 0;
+  if (failed && OutputReaderIsGone()) return 128 + SIGPIPE;  // it has seen enough, such as head
+  const bool closed = std::fclose(stdout) == 0;
+  if (!closed) output_error = errno;
+  if (!failed && closed) return status;
+  if (output_error == EPIPE) return 128 + SIGPIPE;
+  const std::string reason =
+      output_error == 0 ? "" : ": " + std::generic_category().message(output_error);
+  Complain(gt::Error(
+      gt::ErrorCode::kCannotWrite,
+      fmt::format("standard output could not be written{}; what was printed is not complete",
+                  reason)));
+  return status == 0 ? 1 : status;
+}
+
 }  // namespace
 
 int main(int count, char** values) {
+  OccupyStandardStreams();
   // A limit on file sizes is an error of the write, not the end of the program.
   std::signal(SIGXFSZ, SIG_IGN);
   gt::PrepareCpu();
-  try {
-    return Run({values + 1, values + count});
-  } catch (const gt::Error& error) {
-    fmt::print(stderr, "gt: {}\n", error.what());
-    return error.code() == gt::ErrorCode::kInternal ? 70 : 1;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "gt: {}: {}\n", gt::CodeName(gt::ErrorCode::kInternal), error.what());
-    return 70;
-  }
+  int output_error = 0;
+  const int status = RunReportingErrors({values + 1, values + count}, &output_error);
+  return FinishOutput(status, output_error);
 }

@@ -37,7 +37,7 @@ void LastResort::Run() {
 }
 
 void EndProcess(const Error& reason) {
-  fmt::print(stderr, "gt: {}\n", reason.what());
+  std::fputs(fmt::format("gt: {}\n", reason.what()).c_str(), stderr);
   std::fflush(stdout);
   std::fflush(stderr);
   _exit(reason.code() == ErrorCode::kInternal ? 70 : 1);
