@@ -5,6 +5,14 @@
 #include "gt/train/trainer.h"
 
 namespace gt::cli {
+namespace {
+
+constexpr const char* kSignals =
+    "SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGUSR1 let the step under way finish, save a checkpoint "
+    "and\n"
+    "end the run; a second one ends it at once. With SLURM: #SBATCH --signal=USR1@120\n";
+
+}  // namespace
 
 int RunTrain(Arguments args) {
   Config config;
@@ -12,7 +20,7 @@ int RunTrain(Arguments args) {
       "gt train", "trains a language model; without flags, a small one on text that ships with gt");
   line.WithConfig(&config);
   if (!line.Parse(args)) {
-    fmt::print("{}", line.Help());
+    fmt::print("{}\n{}", line.Help(), kSignals);
     return 0;
   }
   TrainSummary summary = Train(config);

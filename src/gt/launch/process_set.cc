@@ -191,12 +191,11 @@ void Job::Attend() {
 void Job::OnStopSignal(int signal) {
   if (!first_signal_) {
     first_signal_ = Clock::now();
-    // What the terminal says when it closes has no other use for a training job than SIGTERM has.
-    report_.forwarded_signal = signal == SIGHUP ? SIGTERM : signal;
-    SignalAll(report_.forwarded_signal);
+    report_.forwarded_signal = signal;
+    SignalAll(signal);
     if (running_ > 0) {
-      news_.push_back(fmt::format("{} was passed on to all ranks; another one kills them",
-                                  SignalName(report_.forwarded_signal)));
+      news_.push_back(
+          fmt::format("{} was passed on to all ranks; another one kills them", SignalName(signal)));
     }
   } else if (Clock::now() - *first_signal_ > kSameSignal) {
     user_killed_ = true;

@@ -28,7 +28,7 @@ struct ProcessSetReport {
   // The first that ended with anything but status 0. Of several that ended at the same moment it is
   // one that died of a signal: a crash is a cause, an exit with an error often its effect.
   std::optional<std::size_t> first_failure;
-  int forwarded_signal = 0;  // SIGINT or SIGTERM if somebody asked the job to stop, else 0
+  int forwarded_signal = 0;  // by which somebody asked the job to stop, or 0
 
   // What a shell would see of the job: 0, or the first failure's status, or 128 + its signal.
   int ExitStatus() const;
@@ -38,7 +38,7 @@ struct ProcessSetReport {
 // Each is the leader of its own process group and reads nothing from stdin. Rank 0's output passes
 // through as it comes; of the others whole lines, behind "[rank 3] ".
 //
-// SIGINT and SIGTERM sent to this process are passed on to all (SIGHUP as SIGTERM); the second one
+// SIGINT, SIGTERM, SIGHUP and SIGUSR1 sent to this process are passed on to all; the second one
 // kills them. If this process or the calling thread dies, the kernel kills the processes. What a
 // process started itself and left behind is killed when that process ends.
 //

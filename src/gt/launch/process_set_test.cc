@@ -184,6 +184,23 @@ TEST_F(ProcessSetTest, ASignalIsPassedOnOnce) {
   EXPECT_EQ(stdout_.Text(), "saved\n");
 }
 
+// A terminal that closes, and SLURM's warning that the time is nearly up.
+TEST_F(ProcessSetTest, TheSignalItselfIsPassedOn) {
+  for (const auto& [signal, name] : {std::pair{SIGHUP, "HUP"}, std::pair{SIGUSR1, "USR1"}}) {
+    const std::string ready = fmt::format("ready{}", name);
+    std::thread user([this, signal = signal, ready] {
+      EXPECT_TRUE(Eventually([&] { return marks_.Has(ready); }));
+      kill(getpid(), signal);
+    });
+    const ProcessSetReport report =
+        Run({fmt::format("trap 'exit {}' {}; : > $MARKS/{}; while :; do sleep 0.02; done",
+                         128 + signal, name, ready)});
+    user.join();
+    EXPECT_EQ(report.forwarded_signal, signal);
+    EXPECT_EQ(report.ExitStatus(), 128 + signal);
+  }
+}
+
 TEST_F(ProcessSetTest, TheSecondSignalKills) {
   std::thread user([this] {
     EXPECT_TRUE(Eventually([this] { return marks_.Has("ready0") && marks_.Has("ready1"); }));
@@ -200,7 +217,7 @@ TEST_F(ProcessSetTest, TheSecondSignalKills) {
 
 TEST_F(ProcessSetTest, HandlersAreAsBefore) {
   Run({"exit 0"});
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGPIPE}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD, SIGPIPE}) {
     struct sigaction action;
     sigaction(signal, nullptr, &action);
     EXPECT_TRUE(action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) << signal;

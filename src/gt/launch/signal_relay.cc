@@ -34,7 +34,7 @@ SignalRelay::SignalRelay() : pipe_(MakePipe()) {
   fcntl(pipe_.read.get(), F_SETFL, O_NONBLOCK);
   fcntl(pipe_.write.get(), F_SETFL, O_NONBLOCK);
   relay_fd = pipe_.write.get();
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGPIPE}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD, SIGPIPE}) {
     if ((signal == SIGINT || signal == SIGHUP) && Ignored(signal)) continue;
     struct sigaction action = {};
     sigemptyset(&action.sa_mask);

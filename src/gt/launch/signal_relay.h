@@ -9,10 +9,10 @@
 
 namespace gt {
 
-// While it lives, SIGINT, SIGTERM, SIGHUP and SIGCHLD do nothing but make fd() readable, whichever
-// thread they come to, and SIGPIPE is ignored: a reader of the job's log that goes away must not
-// end the job. A SIGINT or SIGHUP that was ignored before (nohup, background jobs of scripts) still
-// is. There can be one at a time.
+// While it lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD do nothing but make fd() readable,
+// whichever thread they come to, and SIGPIPE is ignored: a reader of the job's log that goes away
+// must not end the job. A SIGINT or SIGHUP that was ignored before (nohup, background jobs of
+// scripts) still is. There can be one at a time.
 class SignalRelay {
  public:
   SignalRelay();

@@ -143,7 +143,7 @@ TEST_F(ResumeTest, CheckpointsOfOtherModelsAreRefused) {
 }
 
 TEST_F(ResumeTest, ASignalSavesAndLeaves) {
-  for (int signal : {SIGTERM, SIGINT}) {
+  for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
     Config config = Job("signal_" + std::to_string(signal));
     config.training.steps = 100'000;
     pid_t child = Start(config);

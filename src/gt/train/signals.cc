@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdint>
@@ -14,10 +16,11 @@ std::atomic<int> received_signal = 0;
 std::atomic<int64_t> received_at = 0;  // nanoseconds
 static_assert(std::atomic<int64_t>::is_always_lock_free, "set inside a signal handler");
 
-constexpr int kWatched[] = {SIGINT, SIGTERM};
+constexpr std::array kWatched = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 std::mutex watches_mutex;
 int watches = 0;  // one for each rank that is a thread of this process
-struct sigaction before[2];
+std::array<struct sigaction, kWatched.size()> before;
+struct sigaction before_pipe;
 
 int64_t Now() {
   timespec now = {};
@@ -50,15 +53,26 @@ SignalWatch::SignalWatch() {
   action.sa_handler = Note;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
-  for (int i = 0; i < 2; ++i) sigaction(kWatched[i], &action, &before[i]);
+  for (size_t i = 0; i < kWatched.size(); ++i) {
+    sigaction(kWatched[i], nullptr, &before[i]);
+    const bool outlives_terminal = kWatched[i] == SIGHUP && before[i].sa_handler == SIG_IGN;
+    if (!outlives_terminal) sigaction(kWatched[i], &action, nullptr);
+  }
+  action.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &action, &before_pipe);
 }
 
 SignalWatch::~SignalWatch() {
   std::lock_guard lock(watches_mutex);
   if (--watches > 0) return;
-  for (int i = 0; i < 2; ++i) sigaction(kWatched[i], &before[i], nullptr);
+  for (size_t i = 0; i < kWatched.size(); ++i) sigaction(kWatched[i], &before[i], nullptr);
+  sigaction(SIGPIPE, &before_pipe, nullptr);
 }
 
 int SignalWatch::received() const { return received_signal; }
+
+bool IsStopSignal(int signal) {
+  return std::find(kWatched.begin(), kWatched.end(), signal) != kWatched.end();
+}
 
 }  // namespace gt
