@@ -25,21 +25,27 @@ int64_t ControlGroupLimit() {
                   NumberIn("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
 }
 
-int64_t ControlGroupUse() {
-  int64_t use = std::min(NumberIn("/sys/fs/cgroup/memory.current"),
-                         NumberIn("/sys/fs/cgroup/memory/memory.usage_in_bytes"));
-  return use == kUnlimited ? 0 : use;
-}
-
-// "MemAvailable:   23456 kB" of /proc/meminfo.
-int64_t MemInfo(const std::string& wanted) {
-  std::ifstream file("/proc/meminfo");
+// The number behind a key, at the beginning of a line: "MemAvailable:   23456 kB".
+int64_t NumberBehind(const std::string& wanted, const char* path) {
+  std::ifstream file(path);
   std::string key, unit;
-  int64_t kilobytes = 0;
-  while (file >> key >> kilobytes && std::getline(file, unit)) {
-    if (key == wanted) return kilobytes * 1024;
+  int64_t number = 0;
+  while (file >> key >> number && std::getline(file, unit)) {
+    if (key == wanted) return number;
   }
   return kUnlimited;
+}
+
+// Without copies of files that have not been used for a while: the kernel gives them up when a
+// process needs the memory.
+int64_t ControlGroupUse() {
+  const int64_t use = std::min(NumberIn("/sys/fs/cgroup/memory.current"),
+                               NumberIn("/sys/fs/cgroup/memory/memory.usage_in_bytes"));
+  if (use == kUnlimited) return 0;
+  const int64_t files =
+      std::min(NumberBehind("inactive_file", "/sys/fs/cgroup/memory.stat"),
+               NumberBehind("total_inactive_file", "/sys/fs/cgroup/memory/memory.stat"));
+  return files == kUnlimited ? use : std::max<int64_t>(use - files, 0);
 }
 
 }  // namespace
@@ -50,11 +56,16 @@ int64_t TotalMemory() {
 }
 
 int64_t AvailableMemory() {
-  int64_t available = MemInfo("MemAvailable:");
-  if (available == kUnlimited) available = TotalMemory();
-  int64_t limit = ControlGroupLimit();
-  // What the group uses includes caches of files, which would be given up: this is on the safe side.
+  const int64_t kilobytes = NumberBehind("MemAvailable:", "/proc/meminfo");
+  const int64_t available = kilobytes == kUnlimited ? TotalMemory() : kilobytes * 1024;
+  const int64_t limit = ControlGroupLimit();
   return limit == kUnlimited ? available : std::min(available, limit - ControlGroupUse());
+}
+
+int64_t UsableMemory(int64_t available) {
+  // Processes were measured to grow by 1 to 7 % more than their tensors.
+  constexpr int64_t kLeast = int64_t{512} << 20, kPercent = 8;
+  return std::max<int64_t>(0, available - std::max(available / 100 * kPercent, kLeast));
 }
 
 int64_t PeakResidentMemory() {

@@ -123,6 +123,7 @@ struct World::Place {
   int64_t rank = 0;
   int64_t size = 1;
   int64_t local_rank = 0;
+  int64_t local_size = 1;
   bool threads = false;
   std::string address;  // of this machine, for gloo; empty: by its name
   CommBackend backend = CommBackend::kGloo;
@@ -137,6 +138,7 @@ World::World(const Config& config, const Place& place)
       rank_(place.rank),
       size_(place.size),
       local_rank_(GpuOf(config, place.local_rank)),
+      local_size_(place.threads ? place.size : place.local_size),
       threads_(place.threads),
       address_(place.address),
       backend_(place.backend),
@@ -249,6 +251,7 @@ void World::Run(const Config& config, const std::function<void(World&)>& body) {
     place.rank = launched->rank;
     place.size = launched->world_size;
     place.local_rank = launched->local_rank;
+    place.local_size = std::max(launched->local_size, launched->local_rank + 1);
     if (launched->master_address == "127.0.0.1" || launched->master_address == "localhost") {
       place.address = "127.0.0.1";
     }

@@ -48,6 +48,8 @@ class World {
   int64_t ranks_on_device() const {
     return config_.debug.share_gpu && !pretended() ? size_ : ranks_in_process();
   }
+  // Ranks on this rank's machine, this one included, as far as the launcher says so.
+  int64_t ranks_on_machine() const { return local_size_; }
   bool first() const { return rank_ == 0; }
   CommBackend backend() const { return backend_; }
   bool pretended() const { return IsPretended(backend_); }
@@ -107,6 +109,7 @@ class World {
   int64_t rank_ = 0;
   int64_t size_ = 1;
   int64_t local_rank_ = 0;
+  int64_t local_size_ = 1;
   bool threads_ = false;
   std::string address_;
   CommBackend backend_ = CommBackend::kGloo;

@@ -31,11 +31,13 @@ struct Names {
   const char* rank;
   const char* world_size;
   const char* local_rank;
+  const char* local_size;  // may be missing
 };
-constexpr Names kTorchrun = {"torchrun", kRank, kWorldSize, kLocalRank};
-constexpr Names kSlurm = {"slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"};
+constexpr Names kTorchrun = {"torchrun", kRank, kWorldSize, kLocalRank, "LOCAL_WORLD_SIZE"};
+constexpr Names kSlurm = {"slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
+                          "SLURM_NTASKS_PER_NODE"};
 constexpr Names kOpenMpi = {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                            "OMPI_COMM_WORLD_LOCAL_RANK"};
+                            "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 
 std::optional<std::string> OfThisProcess(const std::string& name) {
   const char* value = std::getenv(name.c_str());
@@ -101,6 +103,7 @@ RankEnvironment ReadNumbers(const Variables& variables, const Names& names) {
   found.rank = *variables.FindNumber(names.rank, 0, kMaxRanks);
   found.world_size = *variables.FindNumber(names.world_size, 1, kMaxRanks);
   found.local_rank = *variables.FindNumber(names.local_rank, 0, kMaxRanks);
+  found.local_size = variables.FindNumber(names.local_size, 1, kMaxRanks).value_or(0);
   if (found.rank >= found.world_size) {
     Fail(ErrorCode::kBadLaunch, "{}={} is not below {}={}: ranks count from 0", names.rank,
          found.rank, names.world_size, found.world_size);
@@ -195,11 +198,9 @@ std::optional<RankEnvironment> ReadOpenMpi(const Variables& variables) {
   RankEnvironment found = ReadNumbers(variables, kOpenMpi);
   if (found.world_size == 1) return std::nullopt;
   CheckWorldSizeAgrees(variables, kOpenMpi, found);
-  const std::optional<int64_t> on_this_machine =
-      variables.FindNumber("OMPI_COMM_WORLD_LOCAL_SIZE", 1, kMaxRanks);
   const std::optional<std::string> address = variables.Find(kMasterAddress);
   const std::optional<int64_t> port = variables.FindNumber(kMasterPort, 1, kMaxPort);
-  const bool one_machine = on_this_machine == found.world_size;
+  const bool one_machine = found.local_size == found.world_size;
   if ((!address && !one_machine) || !port) {
     Fail(ErrorCode::kBadLaunch,
          "mpirun set {}={} and {}={}, but nothing says where the ranks meet; pass the host of rank "

@@ -13,6 +13,7 @@ struct RankEnvironment {
   int64_t rank = 0;
   int64_t world_size = 1;
   int64_t local_rank = 0;  // among the ranks of this machine: which GPU to take
+  int64_t local_size = 0;  // ranks of this machine; 0: not known
   std::string master_address;
   int64_t master_port = 0;
   std::string launcher;  // "gt launch", "torchrun", "slurm", "openmpi": for messages

@@ -1,8 +1,10 @@
-// What communicators hold of a GPU's memory: buffers of nccl's own, which no allocator of libtorch
-// knows and no graph mentions, but which must fit beside the step.
+// What communicators hold of the memory: buffers of nccl and gloo, which no graph mentions, but which
+// must fit beside the step.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 
 #include "gt/ir/graph.h"
 
@@ -22,5 +24,19 @@ CommunicatorMemory NcclMemory();
 // Of the groups that the graph uses: one that was made and is never used has no communicator. Ranks of
 // a group that fit on a node are taken to be there.
 int64_t CommunicatorBytes(const Graph& graph, const CommunicatorMemory& memory);
+
+// Of gloo, which the ranks of a CPU use.
+struct GlooMemory {
+  // Ranks of each group. One that is not here counts as a large one.
+  std::map<std::string, int64_t> group_sizes = {};
+};
+
+// What gloo copies gathered tensors from: a buffer for the largest of each group, since a group's
+// collectives run one after another. Libtorch allocates it on a thread of its own.
+int64_t GatherBufferBytes(const Graph& graph, const GlooMemory& memory, SymbolValues hints);
+
+// What a sum in the order of the ranks (dist/ordered_gloo.h) takes besides its operands and results,
+// from its call to its wait. 0 for other nodes, and for sums of two ranks or of integers.
+int64_t OrderedSumBytes(const Node& node, const GlooMemory& memory, SymbolValues hints);
 
 }  // namespace gt

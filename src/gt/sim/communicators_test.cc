@@ -52,6 +52,48 @@ TEST(Communicators, OfExchangesTakeMoreForEachPeerOnTheNode) {
             2 * (100 + 3 * 7));
 }
 
+// A reduce-scatter is given 16 numbers and receives as many; an all-reduce copies them as well, and
+// keeps its part of the sum.
+TEST(Communicators, OrderedSumsTakeASecondBuffer) {
+  const auto bytes = [](const std::string& body, int64_t ranks) {
+    const std::string text = fmt::format(
+        "graph @g(%x: input \"x\" f32[16], %i: input \"i\" i64[16]) {{\n{}  return result \"y\" "
+        "%aw\n}}",
+        body);
+    const std::unique_ptr<Graph> graph = Parse(text);
+    const GlooMemory memory = {.group_sizes = {{"dp", ranks}}};
+    return OrderedSumBytes(*graph->first(), memory, graph->shapes().Hints());
+  };
+  const std::string scatter =
+      "  %a = _c10d_functional::reduce_scatter_tensor(%x, reduce_op = \"sum\", group_size = 4, "
+      "group_name = \"dp\") : f32[4]\n"
+      "  %aw = _c10d_functional::wait_tensor(%a) : f32[4]\n";
+  EXPECT_EQ(bytes(scatter, 4), 64);
+  EXPECT_EQ(bytes(scatter, 2), 0);
+  EXPECT_EQ(bytes(Reduce("a", "x", "dp"), 4), 2 * 64 + 16);
+  EXPECT_EQ(bytes(Reduce("a", "x", "dp"), 2), 0);
+  EXPECT_EQ(bytes(Reduce("a", "x", "unknown"), 2), 2 * 64 + 21);
+  EXPECT_EQ(
+      bytes("  %a = _c10d_functional::all_reduce(%i, reduce_op = \"sum\", group_name = \"dp\") "
+            ": i64[16]\n  %aw = _c10d_functional::wait_tensor(%a) : i64[16]\n",
+            4),
+      0);
+}
+
+// One at a time for each group: the largest.
+TEST(Communicators, GathersOfGlooTakeABufferForEachGroup) {
+  const std::unique_ptr<Graph> graph = Parse(R"(graph @g(%x: input "x" f32[16]) {
+  %a = _c10d_functional::all_gather_into_tensor(%x, group_size = 2, group_name = "dp") : f32[32]
+  %aw = _c10d_functional::wait_tensor(%a) : f32[32]
+  %b = _c10d_functional::all_gather_into_tensor(%aw, group_size = 2, group_name = "dp") : f32[64]
+  %bw = _c10d_functional::wait_tensor(%b) : f32[64]
+  %c = _c10d_functional::all_gather_into_tensor(%x, group_size = 2, group_name = "tp") : f32[32]
+  %cw = _c10d_functional::wait_tensor(%c) : f32[32]
+  return result "b" %bw, result "c" %cw
+})");
+  EXPECT_EQ(GatherBufferBytes(*graph, {}, graph->shapes().Hints()), 4 * (64 + 32));
+}
+
 // What was measured with nccl on eight H100.
 TEST(Communicators, OfNcclTakeWhatWasMeasured) {
   const CommunicatorMemory nccl = NcclMemory();

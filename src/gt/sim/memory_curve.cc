@@ -201,6 +201,20 @@ class StorageWalk {
       flight.storages.push_back(StorageOf(node.result(i)));
       TrackOf(node.result(i)).flight = number;
     }
+    if (options_.gloo) AddOrderedSum(node, flight);
+  }
+
+  // What gloo takes for the collective, as a storage beside that of its first result.
+  void AddOrderedSum(const Node& node, Flight& flight) {
+    const Value& result = *node.result(0);
+    if (result.type().device.kind != DeviceKind::kCpu) return;
+    const int64_t bytes = OrderedSumBytes(node, *options_.gloo, hints_);
+    if (bytes == 0) return;
+    flight.storages.push_back(static_cast<int32_t>(tracks_.size()));
+    Track& track = tracks_.emplace_back();
+    track.device = DeviceKind::kCpu;
+    track.communicated = true;
+    track.life = {&result, bytes, position_, position_};
   }
 
   void Land(const Track& track) {
@@ -287,6 +301,8 @@ CategoryBytes ConstantBytes(const Graph& graph, const MemoryCurve& curve,
   if (curve.device == DeviceKind::kCuda) {
     AddTo(constant, MemoryCategory::kWorkspace, options.cuda_workspace_bytes);
     AddTo(constant, MemoryCategory::kCommunicator, CommunicatorBytes(graph, options.communicators));
+  } else if (options.gloo) {
+    AddTo(constant, MemoryCategory::kCommunicator, GatherBufferBytes(graph, *options.gloo, hints));
   }
   for (const StorageLife& life : curve.storages) {
     if (life.first < 0) AddTo(constant, life.category, life.bytes);
@@ -300,6 +316,16 @@ CategoryBytes ConstantBytes(const Graph& graph, const MemoryCurve& curve,
     }
   }
   return constant;
+}
+
+// What a checkpoint is made of.
+int64_t StateBytes(const CategoryBytes& constant) {
+  int64_t bytes = 0;
+  for (const MemoryCategory category :
+       {MemoryCategory::kParameter, MemoryCategory::kOptimizer, MemoryCategory::kBuffer}) {
+    bytes = CheckedAdd(bytes, constant[static_cast<size_t>(category)]);
+  }
+  return bytes;
 }
 
 int64_t PeakElsewhere(const std::vector<Track>& tracks, DeviceKind measured, int32_t node_count) {
@@ -360,6 +386,7 @@ void LookAt(const Graph& graph, int32_t position, MemoryCurve& curve) {
 }
 
 int64_t AllocatedPeak(const MemoryCurve& curve) {
+  if (curve.device == DeviceKind::kCpu) return curve.peak;
   return curve.peak - curve.constant[static_cast<size_t>(MemoryCategory::kCommunicator)];
 }
 
@@ -405,6 +432,10 @@ MemoryCurve MeasureMemory(const Graph& graph, const MemoryOptions& options) {
     if (track.life.first >= 0) sweep.Add(track.life);
   }
   curve.constant = ConstantBytes(graph, curve, options, walk.hints());
+  if (options.copies_state) curve.state_copies = StateBytes(curve.constant);
+  if (curve.device == DeviceKind::kCpu) {
+    AddTo(curve.constant, MemoryCategory::kCheckpoint, curve.state_copies);
+  }
   sweep.Finish(Sum(curve.constant), curve.during, curve.after);
   curve.scratch.resize(curve.during.size(), 0);
   if (curve.device == DeviceKind::kCpu) curve.scratch = walk.scratch();
@@ -412,6 +443,9 @@ MemoryCurve MeasureMemory(const Graph& graph, const MemoryOptions& options) {
     curve.during[i] = CheckedAdd(curve.during[i], curve.scratch[i]);
   }
   curve.elsewhere_peak = PeakElsewhere(walk.tracks(), curve.device, walk.node_count());
+  if (curve.device != DeviceKind::kCpu) {
+    curve.elsewhere_peak = CheckedAdd(curve.elsewhere_peak, curve.state_copies);
+  }
   curve.symbols = walk.hints();
   FindPeak(graph, curve);
   return curve;

@@ -5,7 +5,7 @@
 // The executor's rules are followed (exec/program.cc): a node's results are allocated before
 // anything that dies at the node is freed, a storage dies at the last use of any value that looks
 // into it, and a result that nobody uses lives only while its node runs. What a collective reads
-// or writes is alive until its wait. On the CPU a pointwise kernel first converts operands of another
+// or writes is alive until its wait, and so is what gloo takes for a sum. On the CPU a pointwise kernel first converts operands of another
 // dtype than its result's. What else kernels allocate for themselves while they run is not in a graph
 // and not counted.
 #pragma once
@@ -29,6 +29,7 @@ enum class MemoryCategory : uint8_t {
   kOptimizer,      // state of the optimizer; no storage of the graph
   kWorkspace,      // what libraries of kernels hold all the time; no storage of the graph either
   kCommunicator,   // what the communicators of process groups hold; no storage of the graph
+  kCheckpoint,     // copies of the state that a checkpoint is written from; likewise
   kBuffer,         // also the new value of a buffer, which the step returns
   kInput,          // what the step is given: tokens, labels
   kConstant,       // tensors that the program made before the step
@@ -40,14 +41,24 @@ enum class MemoryCategory : uint8_t {
   kOutput,         // loss and results
   kTemporary,      // everything else
 };
-inline constexpr int kMemoryCategoryCount = 14;
+inline constexpr int kMemoryCategoryCount = 15;
 template <>
 inline constexpr std::array<std::string_view, kMemoryCategoryCount> kEnumNames<MemoryCategory> = {
-    "parameters",      "optimizer state",   "library workspaces",
-    "communicators",   "buffers",           "inputs",
-    "constants",       "gradients",         "gathered parameters",
-    "cast parameters", "saved activations", "communication buffers",
-    "outputs",         "temporaries"};
+    "parameters",
+    "optimizer state",
+    "library workspaces",
+    "communicators",
+    "checkpoint copies",
+    "buffers",
+    "inputs",
+    "constants",
+    "gradients",
+    "gathered parameters",
+    "cast parameters",
+    "saved activations",
+    "communication buffers",
+    "outputs",
+    "temporaries"};
 
 using CategoryBytes = std::array<int64_t, kMemoryCategoryCount>;
 
@@ -63,6 +74,11 @@ struct MemoryOptions {
   int64_t cuda_workspace_bytes = 0;
   // What communicators of the graph's process groups hold on cuda all the time.
   CommunicatorMemory communicators = {};
+  // What gloo holds in host memory; nothing: collectives take none.
+  std::optional<GlooMemory> gloo = std::nullopt;
+  // A checkpoint is written in the background while steps run, from copies of parameters, optimizer
+  // state and buffers in host memory.
+  bool copies_state = false;
   // The step adds its gradients to those of earlier batches, which are alive all the time.
   bool accumulates_gradients = false;
   // Value of each symbol; empty: their hints.
@@ -98,13 +114,16 @@ struct MemoryCurve {
   CategoryBytes at_peak = {};
   std::vector<int32_t> alive_at_peak;  // indices of storages, largest first; inputs included
 
-  int64_t elsewhere_peak = 0;    // most bytes alive on other devices, inputs included; on the host
-                                 // also what a step that runs on the CPU has offloaded
+  int64_t state_copies = 0;      // in host memory, for checkpoints; part of everything on the CPU
+  int64_t elsewhere_peak = 0;    // most bytes alive on other devices, inputs and copies of the
+                                 // state included; on the host also what a step that runs on the
+                                 // CPU has offloaded
   std::vector<int64_t> scratch;  // what node i allocates for itself while it runs
   std::vector<int64_t> symbols;  // what sizes were computed with
 };
 
-// The peak as libtorch's allocator sees it: without communicators, which allocate for themselves.
+// The peak as libtorch's allocator sees it: without the communicators of a GPU, which allocate for
+// themselves.
 int64_t AllocatedPeak(const MemoryCurve& curve);
 
 // Lets what the curve says about its peak be said about another position.

@@ -129,6 +129,46 @@ TEST(MemoryCurveTest, ResultsLiveApart) {
   EXPECT_EQ(m.curve.after, (Bytes{64 + 32, 64 + 32}));
 }
 
+// So is what gloo takes for a sum in the order of the ranks.
+TEST(MemoryCurveTest, SumsOfGlooTakeABufferUntilTheWait) {
+  const std::unique_ptr<Graph> graph = Parse(R"(graph @g(%x: input "x" f32[8]) {
+  %a = _c10d_functional::reduce_scatter_tensor(%x, reduce_op = "sum", group_size = 4, group_name = "dp") : f32[2]
+  %b = aten::neg(%x) : f32[8]
+  %w = _c10d_functional::wait_tensor(%a) : f32[2]
+  %c = aten::neg(%w) : f32[2]
+  return result "c" %c, result "b" %b
+})");
+  MemoryOptions options;
+  EXPECT_EQ(MeasureMemory(*graph, options).during, (Bytes{40, 72, 72, 80}));
+  options.gloo = GlooMemory{.group_sizes = {{"dp", 4}}};
+  EXPECT_EQ(MeasureMemory(*graph, options).during, (Bytes{72, 104, 104, 80}));
+  options.gloo->group_sizes["dp"] = 2;
+  EXPECT_EQ(MeasureMemory(*graph, options).during, (Bytes{40, 72, 72, 80}));
+}
+
+// Of parameters, optimizer state and buffers, beside the step or in the host's memory.
+TEST(MemoryCurveTest, CopiesForCheckpointsAreCounted) {
+  constexpr const char* kStep =
+      R"(graph @g(%w: param "w" f32[8]{0}, %b: buffer "b" f32[4]{0}, %x: input "x" f32[8]{0}) {{
+  %y = aten::mul.Tensor(%w, %x) : f32[8]{0}
+  return result "y" %y
+}})";
+  for (const std::string device : {"", " @cuda"}) {
+    const std::unique_ptr<Graph> graph = Parse(fmt::format(fmt::runtime(kStep), device));
+    MemoryOptions options = {.cuda_rounding = 1, .optimizer_bytes_per_element = 8};
+    const MemoryCurve without = MeasureMemory(*graph, options);
+    options.copies_state = true;
+    const MemoryCurve with = MeasureMemory(*graph, options);
+    constexpr int64_t kCopies = 32 + 64 + 16;
+    const bool on_host = !device.empty();
+    EXPECT_EQ(with.state_copies, kCopies);
+    EXPECT_EQ(with.peak, without.peak + (on_host ? 0 : kCopies));
+    EXPECT_EQ(with.elsewhere_peak, without.elsewhere_peak + (on_host ? kCopies : 0));
+    EXPECT_EQ(with.at_peak[static_cast<size_t>(MemoryCategory::kCheckpoint)],
+              on_host ? 0 : kCopies);
+  }
+}
+
 // What a collective reads and writes is alive until the wait, although nothing else uses it.
 TEST(MemoryCurveTest, CollectivesHoldTheirBuffersUntilTheWait) {
   Measured m(R"(graph @g(%x: input "x" f32[2, 4]) {

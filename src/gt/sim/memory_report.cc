@@ -289,7 +289,7 @@ double TickStep(double highest) {
 }
 
 constexpr std::array<std::string_view, kMemoryCategoryCount> kColors = {
-    "#4c566a", "#7b88a1", "#93a1b8", "#b39ac0", "#a3b1c6", "#c9d2de", "#dde3ea",
+    "#4c566a", "#7b88a1", "#93a1b8", "#b39ac0", "#6d8f8c", "#a3b1c6", "#c9d2de", "#dde3ea",
     "#d9822b", "#2b7bba", "#7fb3d9", "#3a9d5d", "#8e5ea2", "#b0a060", "#c8453b"};
 
 // The picture. Coordinates grow to the right and down; the plot is a box inside of it.

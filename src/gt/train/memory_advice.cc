@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "gt/base/byte_text.h"
+#include "gt/base/machine_memory.h"
+#include "gt/exec/device.h"
 #include "gt/train/setup.h"
 #include "gt/train/step.h"
 
@@ -19,14 +22,24 @@ bool UsesNccl(const Config& config) {
          !config.debug.share_gpu;
 }
 
+bool CopiesForCheckpoints(const Config& config) {
+  return config.checkpoint.enable && config.checkpoint.async_mode == CheckpointAsync::kAsync;
+}
+
 struct Alternative {
   std::string flags;
   Config config;
 };
 
 // From the one that costs the least time to the one that costs the most.
-std::vector<Alternative> Alternatives(const Config& config) {
+std::vector<Alternative> Alternatives(const Config& config, c10::Device device) {
   std::vector<Alternative> found;
+  if (CopiesForCheckpoints(config) && device.is_cpu()) {
+    Alternative& alternative = found.emplace_back();
+    alternative.config = config;
+    alternative.config.checkpoint.async_mode = CheckpointAsync::kDisabled;
+    alternative.flags = "--checkpoint.async_mode disabled";
+  }
   auto add = [&](const Config& changed, MemoryPolicy policy, const std::string& before) {
     Alternative& alternative = found.emplace_back();
     alternative.config = changed;
@@ -64,6 +77,15 @@ int64_t PeakOf(Config config, World& world, const Mesh& mesh, c10::Device device
   return MeasureMemory(*captured.graph, StepMemory(config, mesh)).peak;
 }
 
+std::map<std::string, int64_t> GroupSizes(const Mesh& mesh) {
+  std::map<std::string, int64_t> sizes;
+  for (size_t i = 0; i < kMeshAxes; ++i) {
+    const auto axis = static_cast<MeshAxis>(i);
+    sizes.emplace(AxisName(axis), mesh.size(axis));
+  }
+  return sizes;
+}
+
 }  // namespace
 
 MemoryOptions StepMemory(const Config& config, const Mesh& mesh) {
@@ -74,15 +96,31 @@ MemoryOptions StepMemory(const Config& config, const Mesh& mesh) {
   // cuBLAS, for the one stream that computes.
   options.cuda_workspace_bytes = int64_t{32} << 20;
   if (UsesNccl(config)) options.communicators = NcclMemory();
+  // What is only looked at runs on gloo later, if it runs on a CPU.
+  if (config.comm.backend != CommBackend::kEmulated) {
+    options.gloo = GlooMemory{.group_sizes = GroupSizes(mesh)};
+  }
+  // Replicas write what the first of them holds.
+  options.copies_state =
+      CopiesForCheckpoints(config) && mesh.coordinate(MeshAxis::kDpReplicate) == 0;
   options.accumulates_gradients = config.training.global_batch_size >
                                   config.training.local_batch_size * mesh.size(MeshAxis::kBatch);
   return options;
 }
 
+int64_t MemoryForRank(const World& world, c10::Device device) {
+  if (!device.is_cuda()) return HostMemoryForRank(world);
+  return AvailableMemoryOf(device) / world.ranks_on_device();
+}
+
+int64_t HostMemoryForRank(const World& world) {
+  return UsableMemory(AvailableMemory()) / world.ranks_on_machine();
+}
+
 std::string MemoryAdvice(const Config& config, World& world, const Mesh& mesh, c10::Device device,
                          int64_t available) {
   std::string text = "what other options would need\n";
-  for (const Alternative& alternative : Alternatives(config)) {
+  for (const Alternative& alternative : Alternatives(config, device)) {
     int64_t peak = PeakOf(alternative.config, world, mesh, device);
     text += fmt::format("  {:>11}  {:<12}  {}\n", ByteText(peak),
                         peak <= available ? "would fit" : "is too much", alternative.flags);

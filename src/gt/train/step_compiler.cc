@@ -56,7 +56,7 @@ int64_t MemoryCapacity(const Config& config, const World* world, c10::Device dev
     const Cluster cluster = ReadCluster(ClusterPath(config.comm.cluster));
     bytes = static_cast<double>(Gibibytes(cluster.gpu.memory_gb));
   } else if (!looked_at) {
-    bytes = static_cast<double>(AvailableMemory() / world->ranks_in_process());
+    return MemoryForRank(*world, device);
   }
   return static_cast<int64_t>(kUsableShare * bytes);
 }
