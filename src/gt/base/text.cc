@@ -140,6 +140,13 @@ std::string Wrapped(std::string_view text, std::size_t width, std::size_t indent
   return result;
 }
 
+std::string LocalTimeText(std::time_t time) {
+  std::tm parts = {};
+  localtime_r(&time, &parts);
+  std::array<char, 32> text = {};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts)};
+}
+
 std::size_t EditDistance(std::string_view a, std::string_view b) {
   // Rows of the dynamic program; a swap of neighbours looks two rows back.
   std::vector<std::size_t> two_back(b.size() + 1);

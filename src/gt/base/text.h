@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <ctime>
 #include <optional>
 #include <span>
 #include <string>
@@ -29,6 +30,9 @@ std::string Quoted(std::string_view text);
 // Breaks at spaces so that no line exceeds `width` (a longer word stands alone). Lines after the
 // first start with `indent` spaces, which count.
 std::string Wrapped(std::string_view text, std::size_t width, std::size_t indent);
+
+// "2026-11-16 14:51:24", where this machine is.
+std::string LocalTimeText(std::time_t time);
 
 // Insertions, deletions, substitutions and swaps of neighbours that turn one text into the other.
 std::size_t EditDistance(std::string_view a, std::string_view b);

@@ -184,9 +184,7 @@ std::string StateText(const nlohmann::json& state) {
 }
 
 FileRecord WriteTextFile(const fs::path& path, std::string_view text) {
-  FileWriter writer(path);
-  writer.Write(text);
-  writer.Finish();
+  WriteFile(path, text);
   return {.size = static_cast<int64_t>(text.size()), .checksum = Xxh64Of(text), .tensors = {}};
 }
 
@@ -297,6 +295,11 @@ std::vector<TensorEntry> WholeTensors(const CheckpointContents& contents) {
 TensorPart WholePart(TensorSource source) {
   TensorBox box = TensorBox::All(source.sizes);
   return {std::move(source), std::move(box)};
+}
+
+int64_t MostAdded(int64_t existing, int64_t saves, int64_t keep_latest) {
+  if (saves == 0) return 0;
+  return std::clamp(keep_latest + 1 - existing, int64_t{1}, saves);
 }
 
 // The save that was begun and is neither committed nor abandoned. It keeps the folder locked.

@@ -78,6 +78,10 @@ class CheckpointReader {
   TensorTable whole_;
 };
 
+// Most checkpoints that are there at one time beyond the `existing` ones while `saves` more are made:
+// an older one is removed only once a newer one is complete. `keep_latest` is more than 0.
+int64_t MostAdded(int64_t existing, int64_t saves, int64_t keep_latest);
+
 // Copies share the save that is under way; there is one at a time.
 class CheckpointStore {
  public:

@@ -170,6 +170,31 @@ TEST_F(CheckpointStoreTest, KeepsTheLatest) {
 }
 
 // A run that continues from an older step must not lose what it has just saved.
+// Counted on the disk, with the one that is being written.
+TEST_F(CheckpointStoreTest, MostThatAreThereAtOneTimeAreForeseen) {
+  int64_t most = 0;
+  auto count = [&](const fs::path& store) {
+    most = std::max<int64_t>(most, std::distance(fs::directory_iterator(store), {}) - 1);  // .lock
+  };
+  for (const int64_t existing : {0, 1, 2, 4}) {
+    for (const int64_t keep : {1, 3}) {
+      for (const int64_t saves : {0, 1, 2, 6}) {
+        const CheckpointStore store(folder_ / fmt::format("{}-{}-{}", existing, keep, saves));
+        TensorSource counts = {.name = "t", .dtype = DType::kUInt8, .sizes = {1}, .write = nullptr};
+        counts.write = [&](const ByteSink& sink) {
+          count(store.folder());
+          sink(std::as_bytes(std::span("x", 1)));
+        };
+        for (int64_t i = 0; i < existing; ++i) store.Save(i, {&counts, 1}, {}, 0);
+        most = existing;
+        for (int64_t i = 0; i < saves; ++i) store.Save(existing + i, {&counts, 1}, {}, keep);
+        EXPECT_EQ(MostAdded(existing, saves, keep), most - existing)
+            << existing << " there, " << saves << " saves, " << keep << " kept";
+      }
+    }
+  }
+}
+
 TEST_F(CheckpointStoreTest, KeepsWhatItSavedAndWhatLiesBeyond) {
   SaveThree();
   Save(store_, 15, 1);

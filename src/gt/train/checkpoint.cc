@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <unordered_map>
@@ -111,14 +112,21 @@ void RequireSameIdentity(const CheckpointReader& reader, const Config& config) {
   }
 }
 
-std::string FolderOf(const Config& config) {
-  return (fs::path(config.dump_folder) / config.checkpoint.folder).string();
-}
-
 // What a rank sends instead of its part when it could not write it.
 constexpr char kFailed = '!';
 
+// Saves after `step`: every so many steps, and the last one.
+int64_t SavesAfter(int64_t step, const Config& config) {
+  const int64_t last = config.training.steps;
+  if (step >= last) return 0;
+  return (last - 1) / config.checkpoint.interval - step / config.checkpoint.interval + 1;
+}
+
 }  // namespace
+
+std::string CheckpointFolder(const Config& config) {
+  return (fs::path(config.dump_folder) / config.checkpoint.folder).string();
+}
 
 Checkpointer::Checkpointer(const Config& config, LanguageModel& model, const AdamW& optimizer,
                            at::Device device, World& world, const Mesh& mesh)
@@ -128,7 +136,7 @@ Checkpointer::Checkpointer(const Config& config, LanguageModel& model, const Ada
       device_(device),
       world_(world),
       mesh_(mesh),
-      folder_(FolderOf(config)),
+      folder_(CheckpointFolder(config)),
       store_(folder_),
       saver_(store_) {}
 
@@ -144,13 +152,14 @@ std::vector<nn::StateTensor> Checkpointer::ModelAndOptimizer() const {
   return states;
 }
 
-// Copies in host memory: training goes on while they are written. Of ranks that hold the very same
-// part, one writes it.
-std::vector<TensorPart> Checkpointer::Snapshot() const {
+// Of ranks that hold the very same part, one writes it.
+std::vector<TensorPart> Checkpointer::PartsFrom(Source source) const {
   std::vector<TensorPart> parts;
-  auto add = [&parts](const std::string& name, const at::Tensor& tensor, const TensorBox& box) {
-    at::Tensor copy = tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
-    parts.push_back({SourceOf(name, copy), box});
+  const bool copies = source == Source::kCopies;
+  auto add = [&](const std::string& name, const at::Tensor& tensor, const TensorBox& box) {
+    at::Tensor written =
+        copies ? tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true) : tensor;
+    parts.push_back({SourceOf(name, written), box});
   };
   for (const nn::StateTensor& part : ModelAndOptimizer()) {
     if (OwnsPart(part.box, mesh_)) add(part.name, part.tensor, part.box);
@@ -165,37 +174,61 @@ std::vector<TensorPart> Checkpointer::Snapshot() const {
   return parts;
 }
 
-void Checkpointer::Prepare() const {
-  if (!world_.first()) return;
+int64_t Checkpointer::BytesOfOne() const {
   int64_t bytes = 1 << 20;
   for (const nn::StateTensor& part : ModelAndOptimizer()) {
     bytes += TensorBox::All(part.box.whole).elements() *
              static_cast<int64_t>(part.tensor.element_size());
   }
-  store_.Prepare(bytes);
+  return bytes;
+}
+
+void Checkpointer::Prepare() const {
+  if (world_.first()) store_.Prepare(BytesOfOne());
+}
+
+SpaceNeed Checkpointer::SpaceAfter(int64_t step) const {
+  const int64_t saves = SavesAfter(step, config_), keep = config_.checkpoint.keep_latest_k;
+  const std::vector<int64_t> steps = store_.CompleteSteps();
+  const int64_t there = std::upper_bound(steps.begin(), steps.end(), step) - steps.begin();
+  const int64_t bytes = BytesOfOne(), free_bytes = FreeSpace(folder_);
+  if (keep == 0 && free_bytes / bytes < saves) {
+    log::Warn(
+        "{} has room for {} of the {} checkpoints of {} that --checkpoint.keep_latest_k 0 "
+        "keeps; move some away in time, or give a number",
+        folder_, free_bytes / bytes, saves, BytesText(bytes));
+  }
+  const int64_t added = keep == 0 ? std::min<int64_t>(saves, 1) : MostAdded(there, saves, keep);
+  return {.folder = folder_,
+          .bytes = added * bytes,
+          .what = fmt::format("{} more checkpoint{} of {}", added, added == 1 ? "" : "s",
+                              BytesText(bytes))};
 }
 
 std::function<void()> Checkpointer::SaveTask(const CheckpointStore& store, const Progress& progress,
-                                             int64_t keep_latest) {
+                                             int64_t keep_latest, Source source) {
   std::string name = fmt::format("checkpoint/{}", saves_++);
   nlohmann::json state = StateOf(config_, progress);
   nlohmann::json data = {{"rows", config_.training.local_batch_size}};
+  std::vector<TensorPart> parts = PartsFrom(source);
   int64_t readers = mesh_.size(MeshAxis::kBatch), ranks = world_.size(), rank = world_.rank();
+  const int64_t step = progress.step;
   if (ranks == 1) {
     data["loaders"] = {progress.data};
     state["data"] = std::move(data);
     std::vector<TensorSource> sources;
-    for (TensorPart& part : Snapshot()) sources.push_back(std::move(part.source));
-    return [store, step = progress.step, sources = std::move(sources), state = std::move(state),
-            keep_latest] { store.Save(step, sources, state, keep_latest); };
+    for (TensorPart& part : parts) sources.push_back(std::move(part.source));
+    return [store, step, keep_latest, sources = std::move(sources), state = std::move(state)] {
+      store.Save(step, sources, state, keep_latest);
+    };
   }
   bool reads = mesh_.coordinate(MeshAxis::kTp) == 0 && mesh_.coordinate(MeshAxis::kCp) == 0;
   if (reads) {
     world_.Publish(fmt::format("{}/data/{}", name, mesh_.coordinate(MeshAxis::kBatch)),
                    progress.data.dump());
   }
-  return [this, store, name, parts = Snapshot(), state = std::move(state), data = std::move(data),
-          step = progress.step, keep_latest, readers, ranks, rank]() mutable {
+  return [this, store, name, step, keep_latest, readers, ranks, rank, parts = std::move(parts),
+          state = std::move(state), data = std::move(data)]() mutable {
     bool leads = rank == 0;
     std::string temporary;
     try {
@@ -251,16 +284,24 @@ std::function<void()> Checkpointer::SaveTask(const CheckpointStore& store, const
 
 double Checkpointer::Save(const Progress& progress) {
   auto start = std::chrono::steady_clock::now();
-  saver_.Wait();  // before the next copy is made: host memory holds one at a time
-  saver_.Start(SaveTask(store_, progress, config_.checkpoint.keep_latest_k));
-  if (config_.checkpoint.async_mode == CheckpointAsync::kDisabled) saver_.Wait();
+  if (config_.checkpoint.async_mode == CheckpointAsync::kDisabled) {
+    SaveAndWait(progress);
+  } else {
+    saver_.Wait();  // before the next copy is made: host memory holds one at a time
+    saver_.Start(SaveTask(store_, progress, config_.checkpoint.keep_latest_k, Source::kCopies));
+  }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void Checkpointer::SaveAndWait(const Progress& progress) {
+  saver_.Wait();
+  SaveTask(store_, progress, config_.checkpoint.keep_latest_k, Source::kTensors)();
 }
 
 void Checkpointer::SaveTo(const std::string& folder, const Progress& progress) {
   CheckpointStore store{fs::path(folder)};
   if (world_.first()) store.Prepare(0);
-  SaveTask(store, progress, /*keep_latest=*/0)();
+  SaveTask(store, progress, /*keep_latest=*/0, Source::kTensors)();
 }
 
 // What the first rank sees counts for all: another rank may look at the folder a moment later.

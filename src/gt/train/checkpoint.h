@@ -15,6 +15,7 @@
 #include "gt/dist/world.h"
 #include "gt/models/model.h"
 #include "gt/storage/async_saver.h"
+#include "gt/storage/file_writer.h"
 #include "gt/train/optimizer.h"
 
 namespace gt {
@@ -41,27 +42,36 @@ class Checkpointer {
   Checkpointer(const Config& config, LanguageModel& model, const AdamW& optimizer,
                at::Device device, World& world, const Mesh& mesh);
 
-  // Creates the folder and makes sure that checkpoints fit onto the disk.
+  // Creates the folder and makes sure that a checkpoint can be written there.
   void Prepare() const;
+  // What the checkpoints after `step` will take of the disk beyond those that are there. Those that
+  // --checkpoint.keep_latest_k 0 keeps for ever count as one, since somebody may move them away: the
+  // disk may be full later, which is logged.
+  SpaceNeed SpaceAfter(int64_t step) const;
   // Loads what --checkpoint.load_step asks for, or the latest if there is one; nothing: there is none.
   // A damaged latest one is skipped with a warning if an older one is whole. Fills `progress` but for
   // the state of the loader.
   std::optional<DataProgress> Load(Progress* progress);
   // In the background if configured so; what it writes is copied first. Returns seconds spent.
   double Save(const Progress& progress);
-  // Writes one checkpoint into another folder, now.
+  // Returns when the checkpoint is on the disk, and so are those before it. Nothing is copied.
+  void SaveAndWait(const Progress& progress);
+  // The same into another folder, in which nothing is removed.
   void SaveTo(const std::string& folder, const Progress& progress);
-  // Waits for the save under way and reports its error.
-  void Wait() { saver_.Wait(); }
 
   const std::string& folder() const { return folder_; }
 
  private:
+  // What a checkpoint is written from: copies, so that training can go on meanwhile, or the tensors
+  // themselves.
+  enum class Source { kCopies, kTensors };
+
   std::vector<nn::StateTensor> ModelAndOptimizer() const;
-  std::vector<TensorPart> Snapshot() const;
+  std::vector<TensorPart> PartsFrom(Source source) const;
+  int64_t BytesOfOne() const;
   // The whole save of one rank; several run at the same time.
   std::function<void()> SaveTask(const CheckpointStore& store, const Progress& progress,
-                                 int64_t keep_latest);
+                                 int64_t keep_latest, Source source);
   CheckpointReader Open(const std::vector<int64_t>& steps);
   std::vector<int64_t> AgreeOnSteps();
 
@@ -76,6 +86,9 @@ class Checkpointer {
   AsyncSaver saver_;
   int64_t saves_ = 0;  // counted alike on all ranks: names of one save's messages
 };
+
+// dump_folder/checkpoint, or where --checkpoint.folder says.
+std::string CheckpointFolder(const Config& config);
 
 // The model's tensors of a checkpoint folder's latest (or given) step, for commands that need the
 // weights alone. Returns the step.

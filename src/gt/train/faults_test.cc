@@ -491,7 +491,7 @@ TEST_F(FaultsTest, AJobAskedToStopSavesAndLeaves) {
   kill(job->pid(), SIGTERM);
   EXPECT_EQ(job->Status(), 128 + SIGTERM) << job->Said();
   size_t done = StepsDone("stopped");
-  ExpectParts(job->Said(), {fmt::format("stopped by signal 15 after step {}", done)});
+  ExpectParts(job->Said(), {fmt::format("stopped by SIGTERM after step {}", done)});
   std::string hash = OutcomeOf("stopped").hash;
   EXPECT_FALSE(hash.empty());
 

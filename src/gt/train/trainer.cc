@@ -8,7 +8,6 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <set>
 
@@ -22,6 +21,7 @@
 #include "gt/exec/device.h"
 #include "gt/exec/generator.h"
 #include "gt/exec/host_pool.h"
+#include "gt/launch/child_process.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/report/progress_bar.h"
 #include "gt/report/tensorboard.h"
@@ -36,6 +36,7 @@
 #include "gt/train/metrics.h"
 #include "gt/train/optimizer.h"
 #include "gt/train/profile.h"
+#include "gt/train/run_folder.h"
 #include "gt/train/setup.h"
 #include "gt/train/signals.h"
 #include "gt/train/state_hash.h"
@@ -93,6 +94,7 @@ class Run {
         device_(ChooseDevice(config.device, world.local_rank())) {
     RefusePretence();
     AgreeOnConfig(world, config);
+    ClaimFolder();
     SetThreads(ThreadsOf(config, world));
     SetDeterministic(config.training.deterministic);
     SetLimits();
@@ -110,6 +112,8 @@ class Run {
     // Before minutes are spent on parameters: a step that cannot be captured or does not fit is
     // refused here.
     PlanStep();
+    // Every rank has looked at the memory that is left before one of them takes of it.
+    world.Barrier();
     InitializeModel(*model_, config, device_);
     parameters_ = model_->parameters();
     optimizer_ = std::make_unique<AdamW>(NamedParameters(*model_), config.optimizer);
@@ -145,8 +149,9 @@ class Run {
   template <typename... Args>
   void Say(fmt::format_string<Args...> format, Args&&... args) const {
     if (!world_.first()) return;
-    fmt::print(format, std::forward<Args>(args)...);
-    std::fputc('\n', stdout);
+    // Not fmt::print, which throws: a log that cannot be written must not end the run. The program
+    // reports it when it ends.
+    std::fputs((fmt::format(format, std::forward<Args>(args)...) + "\n").c_str(), stdout);
     std::fflush(stdout);  // a line is news: it must not wait in a pipe's buffer
   }
 
@@ -164,17 +169,35 @@ class Run {
     }
   }
 
+  // The other ranks wait, since nothing could end them while they wait for rank 0 to connect.
+  void ClaimFolder() {
+    world_.DecideForAll("the folder of the run", [this] {
+      if (world_.first()) folder_.emplace(config_);
+      return std::string();
+    });
+  }
+
   void PrepareFolder() {
-    metrics_ = std::make_unique<MetricsFile>(config_.dump_folder, progress_.step);
-    std::ofstream(config_.dump_folder + "/config.toml") << ToToml(config_);
-    if (!predicted_table_.empty()) {
-      std::ofstream(config_.dump_folder + "/overlap.txt") << predicted_table_;
+    RequireRoom();
+    if (progress_.step == 0) {
+      for (const std::string& line : folder_->WhatIsThere()) Say("{}", line);
     }
-    // The weights are written at the very end, when it would be too late to learn of a full disk.
+    metrics_ = std::make_unique<MetricsFile>(config_.dump_folder, progress_.step);
+    WriteFile(folder_->Path("config.toml"), ToToml(config_));
+    if (!predicted_table_.empty()) WriteFile(folder_->Path("overlap.txt"), predicted_table_);
+  }
+
+  // Checkpoints pile up, and the weights are written at the very end, when it would be too late to
+  // learn of a full disk.
+  void RequireRoom() const {
+    std::vector<SpaceNeed> needs;
+    if (config_.checkpoint.enable) needs.push_back(checkpoints_->SpaceAfter(progress_.step));
     if (config_.checkpoint.last_save_in_hf) {
       auto size = static_cast<int64_t>(at::elementSize(ToTorch(config_.checkpoint.export_dtype)));
-      RequireSpace(config_.dump_folder, nn::ParameterCount(*model_) * size);
+      const int64_t bytes = nn::ParameterCount(*model_) * size;
+      needs.push_back({config_.dump_folder, bytes, fmt::format("weights of {}", BytesText(bytes))});
     }
+    RequireSpace(needs);
   }
 
   // Sequences of all ranks and batches of one update.
@@ -282,22 +305,42 @@ class Run {
   }
 
   std::string OnHost(const MemoryCurve& curve) const {
-    if (config_.compile.memory_policy != MemoryPolicy::kSacAndOffload) return "";
+    const bool copies = device_.is_cuda() && curve.state_copies > 0;
+    const bool offloads = config_.compile.memory_policy == MemoryPolicy::kSacAndOffload;
+    if (!offloads && !copies) return "";
     return fmt::format("; {} in host memory", ByteText(curve.elsewhere_peak));
   }
 
   void RequireFit(const MemoryCurve& curve) {
-    int64_t available = AvailableMemoryOf(device_) / world_.ranks_on_device();
-    if (config_.training.memory_limit_gb > 0) {
-      available = std::min(available, Gibibytes(config_.training.memory_limit_gb));
+    if (device_.is_cuda()) RequireFitOnHost(curve);
+    int64_t available = MemoryForRank(world_, device_);
+    std::string_view source = device_.is_cuda() ? "the GPU has" : "this machine has room for";
+    if (const double limit = config_.training.memory_limit_gb;
+        limit > 0 && Gibibytes(limit) < available) {
+      available = Gibibytes(limit);
+      source = "--training.memory_limit_gb allows";
     }
     if (curve.peak <= available) return;
     constexpr size_t kRows = 8;
-    Fail(ErrorCode::kDoesNotFit, "the step needs {} at its peak, and {} has {}{}\n{}{}",
-         ByteText(curve.peak), device_.is_cuda() ? "the GPU" : "this machine", ByteText(available),
-         world_.ranks_on_device() > 1 ? " for each rank" : "",
+    const int64_t sharing =
+        device_.is_cuda() ? world_.ranks_on_device() : world_.ranks_on_machine();
+    Fail(ErrorCode::kDoesNotFit, "the step needs {} at its peak, and {} {}{}\n{}{}",
+         ByteText(curve.peak), source, ByteText(available), sharing > 1 ? " for each rank" : "",
          AliveTable(*captured_->graph, curve, kRows),
          MemoryAdvice(config_, world_, mesh_, device_, available));
+  }
+
+  // Checkpoints that are written in the background need host memory that a small machine with a large
+  // GPU may not have; it would be taken in the middle of the run. Activations that are moved to the
+  // host have an error of their own.
+  void RequireFitOnHost(const MemoryCurve& curve) const {
+    const int64_t copies = curve.state_copies, available = HostMemoryForRank(world_);
+    if (copies == 0 || curve.elsewhere_peak <= available) return;
+    Fail(ErrorCode::kDoesNotFit,
+         "checkpoints that are written in the background need {} of host memory in all, {} of it "
+         "for copies of the state, and this machine has {}, for each rank; write them with "
+         "--checkpoint.async_mode disabled, which takes no copies",
+         ByteText(curve.elsewhere_peak), ByteText(copies), ByteText(available));
   }
 
   void MakeStep() {
@@ -326,7 +369,7 @@ class Run {
     ApplyLoads(*graph, agreed->loads);
     compiler_->Order(*graph);
     predicted_ = compiler_->Predict(*graph);
-    predicted_peak_ = MeasureMemory(*graph, memory_).peak;
+    predicted_peak_ = AllocatedPeak(MeasureMemory(*graph, memory_));
     step_->Reorder(std::move(graph));
     loads_->SetPlan(*step_->graph(), agreed->loads);
     bar_->Clear();
@@ -385,12 +428,15 @@ class Run {
     double loss = result.loss.to(at::kDouble).item<double>();
     if (world_.size() > 1) {
       bool replica = mesh_.coordinate(MeshAxis::kDpReplicate) > 0;
-      std::vector<double> sums = world_.Sum({OfOwnTokens(loss), replica ? 0.0 : norm * norm,
-                                             static_cast<double>(world_.first() ? signal : 0),
-                                             static_cast<double>(signal > 0 ? 1 : 0)});
+      std::vector<double> sums =
+          world_.Sum({OfOwnTokens(loss), replica ? 0.0 : norm * norm, static_cast<double>(signal),
+                      static_cast<double>(signal > 0 ? 1 : 0)});
       loss = sums[0];
       norm = std::sqrt(sums[1]);
-      if (sums[3] > 0) signal = sums[2] > 0 ? static_cast<int>(sums[2]) : SIGTERM;
+      if (sums[3] > 0) {  // the same one for all who have received any; if not, the usual one
+        signal = static_cast<int>(sums[2] / sums[3]);
+        if (!IsStopSignal(signal)) signal = SIGTERM;
+      }
     }
     stop_signal_ = signal;
     metrics->loss = loss;
@@ -456,9 +502,7 @@ class Run {
     Say("profile of step {} in {}", step, path);
     if (!shown) return;
     shown->costs.device = device_.is_cuda() ? "cuda" : "cpu";
-    FileWriter costs(folder + "/costs.json");
-    costs.Write(shown->costs.ToJson());
-    costs.Finish();
+    WriteFile(folder + "/costs.json", shown->costs.ToJson());
     Say("times of its operators in {}/costs.json, for --compile.costs_file", folder);
     if (!predicted_) return;
     Say("{}{}", OverlapTable(*shown->graph, shown->timeline, MemoryOf(device_).peak),
@@ -586,18 +630,15 @@ class Run {
     double seconds = Seconds(start_, Clock::now());
     summary.state_hash = StateHash(*model_, world_, mesh_);
     if (metrics_) summary.metrics_path = metrics_->path();
+    summary.peak_memory = MemoryOf(device_).peak;
+    summary.predicted_memory = predicted_peak_;
     bool saves = config_.checkpoint.enable || summary.signal != 0;
-    if (worked && saves && !world_.pretended()) {
-      if (!config_.checkpoint.enable) checkpoints_->Prepare();
-      checkpoints_->Save(progress_);
-      checkpoints_->Wait();
-      Say("checkpoint of step {} in {}", progress_.step, checkpoints_->folder());
-    }
+    if (worked && saves && !world_.pretended()) SaveLastCheckpoint();
     bool whole = !world_.pretended();
     if (complete && whole && config_.checkpoint.last_save_in_hf) ExportWeights();
     if (summary.signal != 0) {
-      Say("stopped by signal {} after step {}; the same command with --checkpoint.enable continues",
-          summary.signal, progress_.step);
+      Say("stopped by {} after step {}; the same command with --checkpoint.enable{} continues",
+          SignalName(summary.signal), progress_.step, continued_by_);
     } else if (worked) {
       double tokens = static_cast<double>(SequencesPerStep() * config_.training.seq_len *
                                           (progress_.step - first_step_));
@@ -605,7 +646,7 @@ class Run {
           predicted_peak_ == 0 ? "" : fmt::format(" (predicted {})", ByteText(predicted_peak_));
       Say("done: {} steps in {}, loss {:.4f} -> {:.4f}, {} tok/s, peak memory {}{}",
           progress_.step - first_step_, DurationText(seconds), summary.first_loss,
-          summary.last_loss, FormatCount(tokens / seconds), ByteText(MemoryOf(device_).peak),
+          summary.last_loss, FormatCount(tokens / seconds), ByteText(summary.peak_memory),
           predicted);
     }
     Say("state hash {:016x}; metrics in {}", summary.state_hash, summary.metrics_path);
@@ -613,6 +654,22 @@ class Run {
       Say("what communication was predicted to take, and to hide: {}/overlap.txt",
           config_.dump_folder);
     }
+  }
+
+  // A run that did not ask for checkpoints leaves those of others alone.
+  void SaveLastCheckpoint() {
+    std::string folder = checkpoints_->folder();
+    if (config_.checkpoint.enable) {
+      checkpoints_->SaveAndWait(progress_);
+    } else {
+      folder = world_.DecideForAll("the folder of the last checkpoint",
+                                   [&] { return FolderWithoutCheckpoints(folder); });
+      checkpoints_->SaveTo(folder, progress_);
+    }
+    if (folder != checkpoints_->folder()) {
+      continued_by_ = " --checkpoint.folder " + std::filesystem::absolute(folder).string();
+    }
+    Say("checkpoint of step {} in {}", progress_.step, folder);
   }
 
   void ExportWeights() {
@@ -625,6 +682,7 @@ class Run {
 
   Config config_;
   World& world_;
+  std::optional<RunFolder> folder_;  // of the first rank
   MeterScope meter_;
   std::optional<GeneratorScope>
       generator_;  // of a rank on the CPU, or among others in this process
@@ -652,8 +710,9 @@ class Run {
   RoutingLoads planned_loads_;
   std::optional<LoadWatch> loads_;
   std::string predicted_table_;
-  int stop_signal_ = 0;     // why the run ends early; the same on all ranks
-  int64_t first_step_ = 0;  // steps that were done before this process began
+  int stop_signal_ = 0;       // why the run ends early; the same on all ranks
+  std::string continued_by_;  // flags that a command needs to continue, besides --checkpoint.enable
+  int64_t first_step_ = 0;    // steps that were done before this process began
   Clock::time_point start_, before_;
 };
 

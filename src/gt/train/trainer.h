@@ -17,6 +17,8 @@ struct TrainSummary {
   uint64_t state_hash = 0;
   std::string metrics_path;
   int signal = 0;  // the one that ended the run early, or 0
+  // Most that the first rank has allocated on its device, and what was predicted; 0: not known.
+  int64_t peak_memory = 0, predicted_memory = 0;
 };
 
 // Trains as configured, printing a line per step and a summary to standard output. The ranks are those
