@@ -118,6 +118,17 @@ std::string Quoted(std::string_view text) {
   return result;
 }
 
+std::string ShellWord(std::string_view text) {
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("_-+./:,=@%").find(c) != std::string_view::npos;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) return std::string(text);
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
 std::string Wrapped(std::string_view text, std::size_t width, std::size_t indent) {
   std::string result;
   std::size_t column = indent;

@@ -27,6 +27,10 @@ std::string Join(std::span<const std::string_view> parts, std::string_view separ
 // they are.
 std::string Quoted(std::string_view text);
 
+// The text as one word of a shell: for paths in commands that messages suggest. Quoted only where
+// the shell would not hand it on as it is.
+std::string ShellWord(std::string_view text);
+
 // Breaks at spaces so that no line exceeds `width` (a longer word stands alone). Lines after the
 // first start with `indent` spaces, which count.
 std::string Wrapped(std::string_view text, std::size_t width, std::size_t indent);

@@ -26,6 +26,13 @@ TEST(Text, JoinPutsTheSeparatorBetween) {
 }
 
 // Error messages quote user input, so a terminal escape in it must not reach the terminal.
+TEST(Text, ShellWordsSurviveTheShell) {
+  EXPECT_EQ(ShellWord("/tmp/run_1/hf"), "/tmp/run_1/hf");
+  EXPECT_EQ(ShellWord("my run"), "'my run'");
+  EXPECT_EQ(ShellWord("it's $HOME"), "'it'\\''s $HOME'");
+  EXPECT_EQ(ShellWord(""), "''");
+}
+
 TEST(Text, QuotedEscapesControlCharacters) {
   EXPECT_EQ(Quoted("a\"b\\c\n\t\x1b[31m\x7f"), R"("a\"b\\c\n\t\u001B[31m\u007F")");
   EXPECT_EQ(Quoted("é"), "\"é\"");

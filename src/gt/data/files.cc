@@ -192,7 +192,7 @@ uint64_t DataFiles::Fingerprint() const {
 }
 
 DataFiles FindDataFiles(const std::string& path) {
-  if (path.empty()) Fail(ErrorCode::kDataUnreadable, "no training data was given");
+  if (path.empty()) Fail(ErrorCode::kDataUnreadable, "no file or folder of data was given");
   try {
     if (!fs::exists(path)) {
       Fail(ErrorCode::kDataUnreadable, "there is no file or folder '{}' to read data from", path);

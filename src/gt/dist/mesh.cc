@@ -2,16 +2,31 @@
 
 #include <fmt/format.h>
 
+#include <initializer_list>
+#include <limits>
+
 #include "gt/base/error.h"
 #include "gt/base/text.h"
 
 namespace gt {
 namespace {
 
+// As much as fits into the type, if the product does not.
+int64_t ProductOf(std::initializer_list<int64_t> factors) {
+  int64_t product = 1;
+  for (int64_t factor : factors) {
+    if (__builtin_mul_overflow(product, factor, &product)) {
+      return std::numeric_limits<int64_t>::max();
+    }
+  }
+  return product;
+}
+
 // dp_shard = -1 takes what the other degrees leave.
 int64_t ShardDegree(const Config::Parallelism& degrees, int64_t world_size) {
-  int64_t others = degrees.data_parallel_replicate_degree * degrees.context_parallel_degree *
-                   degrees.tensor_parallel_degree * degrees.pipeline_parallel_degree;
+  const int64_t others =
+      ProductOf({degrees.data_parallel_replicate_degree, degrees.context_parallel_degree,
+                 degrees.tensor_parallel_degree, degrees.pipeline_parallel_degree});
   std::string law = fmt::format("dp_replicate {} x dp_shard {} x cp {} x tp {} x pp {}",
                                 degrees.data_parallel_replicate_degree,
                                 degrees.data_parallel_shard_degree < 0
@@ -33,11 +48,12 @@ int64_t ShardDegree(const Config::Parallelism& degrees, int64_t world_size) {
          "--parallelism.data_parallel_shard_degree 0 leaves no rank; use -1 for all that the other "
          "degrees leave");
   }
-  if (others * degrees.data_parallel_shard_degree != world_size) {
+  const int64_t all = ProductOf({others, degrees.data_parallel_shard_degree});
+  if (all != world_size) {
     Fail(ErrorCode::kBadMesh,
          "{} is {}, but the job has {} ranks; the product must be the number of ranks "
          "(--parallelism.data_parallel_shard_degree -1 takes what the others leave)",
-         law, others * degrees.data_parallel_shard_degree, world_size);
+         law, all, world_size);
   }
   return degrees.data_parallel_shard_degree;
 }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "gt/base/error.h"
 
 namespace gt::mesh_test {
@@ -81,6 +83,12 @@ TEST(MeshTest, BrokenLawsAreNamed) {
   EXPECT_NE(MessageOf(Degrees(1, 8, 1, 1, 3), 8).find("must divide dp_shard 8 x cp 1 x tp 1 = 8"),
             std::string::npos);
   EXPECT_NE(MessageOf(Degrees(1, 0, 1, 1, 1), 8).find("leaves no rank"), std::string::npos);
+  // Products that do not fit into 64 bits are products that are too large.
+  constexpr int64_t kHuge = int64_t{1} << 32, kLargest = std::numeric_limits<int64_t>::max();
+  EXPECT_NE(MessageOf(Degrees(1, -1, kHuge, kHuge, 1), 4).find("does not divide 4 ranks"),
+            std::string::npos);
+  EXPECT_NE(MessageOf(Degrees(1, kLargest, kHuge, 1, 1), 8).find("but the job has 8 ranks"),
+            std::string::npos);
   Config::Parallelism staged = Degrees(1, -1, 1, 1, 1);
   staged.pipeline_parallel_degree = 2;
   EXPECT_NE(MessageOf(staged, 8).find("no pipeline parallelism yet"), std::string::npos);

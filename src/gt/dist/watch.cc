@@ -7,6 +7,7 @@
 
 #include "gt/base/logging.h"
 #include "gt/dist/store_text.h"
+#include "gt/launch/limits.h"
 
 namespace gt {
 namespace {
@@ -238,6 +239,13 @@ Error Watch::Explain(const CollectiveRecord& failed, const std::string& what) {
         ErrorCode::kRankLost,
         fmt::format("{} for {}, which is alive but has not come that far. The backend says: {}",
                     mine, fmt::join(behind, ", "), what));
+  }
+  if (SaysTooManyFiles(what)) {
+    return Error(
+        ErrorCode::kCollectiveFailed,
+        fmt::format("{}, and this process may not open as many connections; raise the limit "
+                    "on open files (ulimit -n) or use fewer ranks. The backend says: {}",
+                    mine, what));
   }
   return Error(ErrorCode::kCollectiveFailed,
                fmt::format("{}, which failed on a rank that all others have caught up with: their "

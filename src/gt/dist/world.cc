@@ -12,6 +12,7 @@
 #include <exception>
 #include <filesystem>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -29,6 +30,8 @@
 #include "gt/dist/watched_backend.h"
 #include "gt/exec/device.h"
 #include "gt/launch/environment.h"
+#include "gt/launch/host_name.h"
+#include "gt/launch/limits.h"
 
 namespace gt {
 namespace {
@@ -44,10 +47,8 @@ constexpr const char* kRefusal = "refusal";
 constexpr auto kThreadGrace = seconds(10);
 
 // Without the list of functions that errors of libtorch carry.
-std::string FirstLine(const std::exception& error) {
-  std::string text = error.what();
-  return text.substr(0, text.find('\n'));
-}
+std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
+std::string FirstLine(const std::exception& error) { return FirstLine(std::string(error.what())); }
 
 // Which GPU of its machine a rank takes.
 int64_t GpuOf(const Config& config, int64_t local_rank) {
@@ -94,6 +95,7 @@ class GpuThread {
 };
 
 StorePtr ConnectStore(const RankEnvironment& place, seconds timeout) {
+  AwaitHost(place.master_address, timeout);
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(place.master_port);
   options.isServer = place.rank == 0;
@@ -103,7 +105,7 @@ StorePtr ConnectStore(const RankEnvironment& place, seconds timeout) {
   try {
     return c10::make_intrusive<c10d::TCPStore>(place.master_address, options);
   } catch (const c10::Error& error) {
-    std::string what = error.what_without_backtrace();
+    std::string what = FirstLine(error.what_without_backtrace());
     if (place.rank == 0) {
       Fail(ErrorCode::kCannotConnect,
            "rank 0 cannot open port {} for the other ranks to meet at; another program, or a job "
@@ -228,7 +230,7 @@ void World::AwaitAll() {
 void World::Run(const Config& config, const std::function<void(World&)>& body) {
   // A store that goes away is told by our own messages; libtorch's would bury them in lists of
   // functions.
-  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
   PrepareEnvironment(config.training.deterministic);
   CommBackend backend = ChooseBackend(config);
   Place place;
@@ -299,10 +301,11 @@ void World::GiveUp(const Error& error) {
 }
 
 Error World::OnBackendCrash(const std::string& what) {
+  const char* cause = SaysTooManyFiles(what) ? "this process may not open more files (ulimit -n)"
+                                             : "the sizes or types of the ranks disagree";
   Error error(ErrorCode::kCollectiveFailed,
-              fmt::format("rank {} was in {}, which the backend cannot end: the sizes or types of "
-                          "the ranks disagree. It says: {}",
-                          rank_, record_.Last().Describe(), what));
+              fmt::format("rank {} was in {}, which the backend cannot end: {}. It says: {}", rank_,
+                          record_.Last().Describe(), cause, what));
   GiveUp(error);
   return watch_->Aborted().value_or(error);
 }
@@ -322,6 +325,7 @@ struct ThreadRanks {
 }  // namespace
 
 void World::RunThreads(const Config& config, const std::function<void(World&)>& body) {
+  RequireRoomForThreads(config.ranks);
   ThreadIsolation isolation;
   auto store = c10::make_intrusive<c10d::HashStore>();
   store->setTimeout(seconds(config.comm.init_timeout_seconds));
@@ -372,7 +376,15 @@ void World::RunThreads(const Config& config, const std::function<void(World&)>& 
     ranks.changed.notify_all();
   };
   std::vector<std::thread> threads;
-  for (int64_t rank = 0; rank < config.ranks; ++rank) threads.emplace_back(run, rank);
+  try {
+    for (int64_t rank = 0; rank < config.ranks; ++rank) threads.emplace_back(run, rank);
+  } catch (const std::system_error& problem) {
+    // Those that run wait for those that cannot be started.
+    EndProcess(Error(ErrorCode::kBadLaunch,
+                     fmt::format("--ranks {}: the system allows {} threads for them and no more "
+                                 "({}); use fewer ranks, or raise ulimit -u",
+                                 config.ranks, threads.size(), problem.code().message())));
+  }
   {
     std::unique_lock lock(ranks.mutex);
     auto done = [&] { return ranks.running == 0; };

@@ -1,16 +1,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstdio>
-#include <cstring>
 #include <limits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "gt/base/error.h"
+#include "gt/base/read_file.h"
 #include "gt/base/text.h"
 #include "gt/ir/lexer.h"
 #include "gt/ir/text.h"
@@ -1071,22 +1069,14 @@ std::unique_ptr<Graph> Parse(std::string_view text, std::string_view file_name) 
 }
 
 std::unique_ptr<Graph> ParseFile(const std::string& path) {
-  const auto fail = [&](int error) {
-    Fail(ErrorCode::kGtirUnreadable, "cannot read '{}': {}", path, std::strerror(error));
-  };
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
-                                                             std::fclose);
-  if (file == nullptr) fail(errno);
+  // The step of a model with hundreds of layers has some hundred megabytes.
+  constexpr size_t kLargest = size_t{2} << 30;
   std::string text;
-  constexpr size_t kBlock = 1 << 18;
-  size_t length = 0;
-  do {
-    text.resize(length + kBlock);
-    const size_t count = std::fread(text.data() + length, 1, kBlock, file.get());
-    if (count == 0 && std::ferror(file.get()) != 0) fail(errno);
-    length += count;
-  } while (std::feof(file.get()) == 0);
-  text.resize(length);
+  try {
+    text = ReadWholeFile(path, kLargest);
+  } catch (const UnreadableFile& problem) {
+    Fail(ErrorCode::kGtirUnreadable, "cannot read '{}': {}", path, problem.what());
+  }
   return Parse(text, path);
 }
 

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <string_view>
@@ -17,6 +16,7 @@
 
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
+#include "gt/base/read_file.h"
 #include "gt/base/text.h"
 #include "gt/config/command_line.h"
 #include "gt/config/toml.h"
@@ -144,14 +144,12 @@ void WarnWithoutCheckpoints(const LaunchOptions& options) {
 }
 
 std::optional<bool> CheckpointsInFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   try {
-    for (const toml::Entry& entry : toml::Parse(text, path).entries) {
+    for (const toml::Entry& entry : toml::Parse(ReadWholeFile(path), path).entries) {
       const bool* value = std::get_if<bool>(&entry.value.data);
       if (entry.path == "checkpoint.enable" && value != nullptr) return *value;
     }
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     // The ranks read the file as well and say what is wrong with it.
   }
   return std::nullopt;

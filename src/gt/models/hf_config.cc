@@ -1,9 +1,9 @@
 #include "gt/models/hf_config.h"
 
 #include <cmath>
-#include <fstream>
 
 #include "gt/base/error.h"
+#include "gt/base/read_file.h"
 
 namespace gt {
 namespace {
@@ -27,15 +27,18 @@ HfConfig::HfConfig(Json json, std::string path) : json_(std::move(json)), path_(
 }
 
 HfConfig HfConfig::FromFile(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) {
+  std::string text;
+  try {
+    text = ReadWholeFile(path);
+  } catch (const UnreadableFile& problem) {
     Fail(ErrorCode::kBadHfConfig,
-         "cannot read {}; --model.hf_path must be a folder with config.json and .safetensors files",
-         path);
+         "cannot read {}: {}; --model.hf_path must be a folder with config.json and .safetensors "
+         "files",
+         path, problem.what());
   }
   Json parsed;
   try {
-    parsed = Json::parse(file);
+    parsed = Json::parse(text);
   } catch (const Json::exception& error) {
     Fail(ErrorCode::kBadHfConfig, "{}: is not valid JSON: {}", path, error.what());
   }

@@ -44,18 +44,6 @@ void WriteDump(const std::filesystem::path& path, std::string_view text) {
   WriteFile(path, text);
 }
 
-// So that a shell hands the text on as it is: braces and commas would be expanded.
-std::string ShellWord(const std::string& text) {
-  auto plain = [](char c) {
-    return isalnum(static_cast<unsigned char>(c)) ||
-           std::string_view("_-+./:,=@%").find(c) != std::string_view::npos;
-  };
-  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
-  std::string quoted = "'";
-  for (char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 std::string ReplayCommand(const std::string& specs, const std::string& path) {
   return fmt::format("gt opt --pass={} {}", ShellWord(specs), ShellWord(path));
 }

@@ -1,17 +1,14 @@
 #include "gt/sim/cluster.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
 #include <span>
 
 #include "gt/base/error.h"
+#include "gt/base/read_file.h"
 #include "gt/base/text.h"
 #include "gt/config/toml.h"
 
@@ -413,16 +410,12 @@ Cluster ParseCluster(std::string_view text, std::string_view file_name) {
 }
 
 Cluster ReadCluster(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    Fail(ErrorCode::kBadCluster, "cannot read the cluster file {}: it is a folder", path.string());
-  }
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.is_open() || file.bad()) {
-    Fail(ErrorCode::kBadCluster, "cannot read the cluster file {}: {}", path.string(),
-         std::strerror(errno));
+  std::string text;
+  try {
+    text = ReadWholeFile(path);
+  } catch (const UnreadableFile& problem) {
+    Fail(ErrorCode::kBadCluster, "cannot read the cluster file {} (--comm.cluster): {}",
+         path.string(), problem.what());
   }
   return ParseCluster(text, path.string());
 }

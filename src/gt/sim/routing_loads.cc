@@ -1,17 +1,14 @@
 #include "gt/sim/routing_loads.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 
 #include "gt/base/error.h"
 #include "gt/base/fqn_pattern.h"
+#include "gt/base/read_file.h"
 #include "gt/base/text.h"
 
 namespace gt {
@@ -241,14 +238,12 @@ std::vector<double> WeightsIn(const nlohmann::ordered_json& json, std::string_vi
 }
 
 std::string ContentOf(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.is_open() || file.bad()) {
-    Fail(ErrorCode::kBadMoeLoads, "cannot read the loads of experts in {} (debug.moe_load): {}",
-         path, std::strerror(errno != 0 ? errno : EIO));
+  try {
+    return ReadWholeFile(path);
+  } catch (const UnreadableFile& problem) {
+    Fail(ErrorCode::kBadMoeLoads, "cannot read the loads of experts in {} (--debug.moe_load): {}",
+         path, problem.what());
   }
-  return text;
 }
 
 }  // namespace

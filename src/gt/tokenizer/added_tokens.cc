@@ -19,6 +19,9 @@ constexpr std::string_view kWordCharacter = R"([\w\x{200c}\x{200d}])";
 AddedToken TokenOf(const JsonPart& part) {
   AddedToken token;
   token.content = part.String("content");
+  if (token.content.empty()) part.Refuse("a token without content would be found everywhere");
+  // The id itself follows from the order of tokens; a file that says something impossible is damaged.
+  if (part.Has("id")) part.At("id").AsInteger(0, kLargestTokenId);
   token.single_word = part.Bool("single_word", false);
   token.lstrip = part.Bool("lstrip", false);
   token.rstrip = part.Bool("rstrip", false);
@@ -130,7 +133,6 @@ AddedTokens::AddedTokens(const JsonPart& part, const Vocabulary& vocabulary,
   auto next_id = static_cast<int32_t>(vocabulary.size());
   for (const JsonPart& item : part.Items()) {
     AddedToken token = TokenOf(item);
-    if (token.content.empty()) continue;
     token.normalized_content = token.content;
     if (token.normalized) {
       token.normalized_content = normalizer.Apply({token.content}, scratch, regex).text;

@@ -1,13 +1,8 @@
 #include "gt/tokenizer/json_part.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-#include <system_error>
 
+#include "gt/base/read_file.h"
 #include "gt/base/text.h"
 #include "gt/tokenizer/utf8.h"
 
@@ -96,17 +91,12 @@ std::string JsonPart::Type(std::span<const std::string_view> known) const {
 }
 
 std::string ReadTokenizerFile(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    Fail(ErrorCode::kBadTokenizer, "{} is a folder, but a file is expected there", path);
+  constexpr std::size_t kLargest = std::size_t{256} << 20;
+  try {
+    return ReadWholeFile(path, kLargest);
+  } catch (const UnreadableFile& problem) {
+    Fail(ErrorCode::kBadTokenizer, "{} cannot be read: {}", path, problem.what());
   }
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file || file.bad() || text.bad()) {
-    Fail(ErrorCode::kBadTokenizer, "{} cannot be read: {}", path, std::strerror(errno));
-  }
-  return std::move(text).str();
 }
 
 nlohmann::json ParseTokenizerJson(std::string_view text, std::string_view file) {

@@ -303,6 +303,10 @@ INSTANTIATE_TEST_SUITE_P(
                "\"<s>\"}}, {\"Sequence\": {\"id\": \"A\"}}], \"special_tokens\": {}}",
                "post_processor.special_tokens: the key \"<s>\" is missing"},
         Damage{"/added_tokens", "[{\"id\": 7}]", "added_tokens[0]: the key \"content\" is missing"},
+        Damage{"/added_tokens", "[{\"id\": 8589934592, \"content\": \"<a>\"}]",
+               "added_tokens[0].id: must be a whole number from 0 to 16777215, not 8589934592"},
+        Damage{"/added_tokens", "[{\"id\": 7, \"content\": \"\"}]",
+               "added_tokens[0]: a token without content"},
         Damage{"/added_tokens", "{}", "added_tokens: must be a list"}),
     [](const auto& test) { return "Case" + std::to_string(test.index); });
 

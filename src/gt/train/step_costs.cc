@@ -1,10 +1,10 @@
 #include "gt/train/step_costs.h"
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <system_error>
 
 #include "gt/base/logging.h"
+#include "gt/base/read_file.h"
 #include "gt/base/resources.h"
 #include "gt/dist/world_groups.h"
 #include "gt/exec/measure_costs.h"
@@ -19,10 +19,16 @@ namespace fs = std::filesystem;
 std::string NameOf(c10::Device device) { return device.is_cuda() ? "cuda" : "cpu"; }
 
 CostTable ReadCosts(const std::string& path, c10::Device device) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return {};
-  CostTable table =
-      CostTable::FromJson(std::string(std::istreambuf_iterator<char>(file), {}), path);
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return {};
+  std::string text;
+  try {
+    text = ReadWholeFile(path);
+  } catch (const UnreadableFile& problem) {
+    Fail(ErrorCode::kBadCosts, "cannot read the costs in {} (--compile.costs_file): {}", path,
+         problem.what());
+  }
+  CostTable table = CostTable::FromJson(text, path);
   if (!table.device.empty() && table.device != NameOf(device)) {
     Fail(ErrorCode::kBadCosts, "{} holds times of {}, but the step runs on {}", path, table.device,
          NameOf(device));
