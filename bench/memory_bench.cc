@@ -153,7 +153,7 @@ void PrintMoved(const Measured& row, const Measured& stays) {
 int main(int count, char** arguments) {
   gt::PrepareCpu();
   gt::Config config;
-  config.training.mixed_precision_param = gt::TrainingDtype::kBfloat16;
+  config.training.mixed_precision_param = gt::ComputeDtype::kBfloat16;
   gt::StringList policies = {"none", "default", "eager", "full", "sac_and_offload"};
   int64_t steps = 3;
   bool with_eager = true;

@@ -56,7 +56,7 @@ gt::Config DefaultJob(bool gpu) {
   config.training.local_batch_size = gpu ? 4 : 8;
   config.training.seq_len = gpu ? 4096 : 512;
   config.training.mixed_precision_param =
-      gpu ? gt::TrainingDtype::kBfloat16 : gt::TrainingDtype::kFloat32;
+      gpu ? gt::ComputeDtype::kBfloat16 : gt::ComputeDtype::kFloat32;
   config.ranks = gpu ? 32 : 8;
   config.parallelism.expert_parallel_degree = config.ranks;
   config.comm.backend = gt::CommBackend::kEmulated;

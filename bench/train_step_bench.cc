@@ -81,7 +81,7 @@ class Job {
     config_.model.vocab_size = c.vocab;
     config_.training.local_batch_size = c.batch;
     config_.training.seq_len = c.length;
-    config_.training.dtype = config_.training.mixed_precision_param =
+    config_.training.dtype =
         device.is_cuda() ? gt::TrainingDtype::kBfloat16 : gt::TrainingDtype::kFloat32;
     model_ = gt::BuildConfiguredModel(config_);
     gt::InitializeModel(*model_, config_, device);

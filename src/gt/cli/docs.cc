@@ -12,7 +12,7 @@ int RunDocs(Arguments args) {
   std::string page;
   CommandLine line("gt docs",
                    "prints a page of documentation that is made from the program itself");
-  line.Positional("PAGE", &page, "errors or passes");
+  line.Positional("PAGE", &page, "errors, passes or torchtitan");
   if (!line.Parse(args)) {
     fmt::print("{}", line.Help());
     return 0;

@@ -7,6 +7,6 @@
 
 namespace gt::cli {
 
-std::string DocumentText(std::string_view page);  // "errors" or "passes"
+std::string DocumentText(std::string_view page);  // "errors", "passes" or "torchtitan"
 
 }  // namespace gt::cli

@@ -113,6 +113,7 @@ void PrintCollectives(const Graph& graph, const World& world) {
 std::string Fingerprint(Config config, const World& world, c10::Device device) {
   config.ranks = world.size();
   config.device = device.is_cuda() ? DeviceChoice::kCuda : DeviceChoice::kCpu;
+  SettlePrecision(&config, device.is_cuda());
   return ChecksumText(
       ConfigFingerprint(config, fmt::format("libtorch {} gt {}", TORCH_VERSION, BuildId())));
 }

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "gt/base/error.h"
+#include "gt/config/torchtitan.h"
 
 namespace gt {
 namespace {
@@ -149,7 +150,10 @@ std::size_t CommandLine::SortFlag(std::span<const std::string> args, std::size_t
   const bool is_config_file =
       config_ != nullptr && (name == kConfigFlag || name == kConfigFlagOfTorchtitan);
   Option* option = Find(name);
+  const bool is_torchtitans =
+      option == nullptr && !is_config_file && config_ != nullptr && TorchtitanReader::Knows(name);
 
+  if (is_torchtitans) return SortTorchtitanFlag(args, at, given, problems);
   if (option == nullptr && !is_config_file) {
     problems.Add(ErrorCode::kUnknownOption, "unknown flag {}{}", flag,
                  DidYouMean(WithoutDashes(flag), FlagNames(), "--"));
@@ -175,6 +179,31 @@ std::size_t CommandLine::SortFlag(std::span<const std::string> args, std::size_t
     given.flags.push_back({option, std::move(text)});
   }
   return has_value ? 1 : 2;
+}
+
+// The same for an option that torchtitan calls otherwise.
+std::size_t CommandLine::SortTorchtitanFlag(std::span<const std::string> args, std::size_t at,
+                                            Given& given, Problems& problems) const {
+  const std::string_view arg = args[at];
+  const std::size_t equals = arg.find('=');
+  const std::string name(arg.substr(2, equals == std::string_view::npos ? equals : equals - 2));
+  if (equals != std::string_view::npos) {
+    given.torchtitan_flags.emplace_back(name, arg.substr(equals + 1));
+    return 1;
+  }
+  const bool has_next =
+      at + 1 < args.size() && !LooksLikeFlag(args[at + 1]) && args[at + 1] != "--";
+  if (TorchtitanReader::IsSwitch(name, config_groups_)) {
+    const bool spelled_out = has_next && (args[at + 1] == "true" || args[at + 1] == "false");
+    given.torchtitan_flags.emplace_back(name, spelled_out ? args[at + 1] : "true");
+    return spelled_out ? 2 : 1;
+  }
+  if (!has_next) {
+    problems.Add(ErrorCode::kMissingArgument, "{} needs a value", arg);
+    return 1;
+  }
+  given.torchtitan_flags.emplace_back(name, args[at + 1]);
+  return 2;
 }
 
 void CommandLine::SetPositionals(const Given& given, Problems& problems) const {
@@ -205,19 +234,26 @@ bool CommandLine::Parse(std::span<const std::string> args) {
 
   Problems problems;
   const Given given = Sort(args, problems);
+  TorchtitanReader torchtitan;
   for (const std::string& file : given.config_files) {
-    ApplyTomlFile(file, config_groups_, problems);
+    ApplyTomlFile(file, config_groups_, torchtitan, problems);
   }
+  for (const auto& [name, value] : given.torchtitan_flags) {
+    torchtitan.Take(name, value, "--" + name);
+  }
+  torchtitan.Apply(config_groups_, problems);
   std::set<const Option*> seen;
   for (const GivenFlag& flag : given.flags) {
     // A list given by flags replaces that of a config file, and grows from then on.
     const bool append = !seen.insert(flag.option).second;
-    flag.option->SetFromText(flag.value, "--" + flag.option->path(), append, problems);
+    const std::string value = TorchtitanReader::Translated(flag.option->path(), flag.value);
+    flag.option->SetFromText(value, "--" + flag.option->path(), append, problems);
   }
   SetPositionals(given, problems);
   problems.ThrowIfAny();
 
   log::SetLevel(log_level_);
+  for (const std::string& notice : torchtitan.Notices()) log::Info("{}", notice);
   if (config_ != nullptr) Validate(*config_);
   return true;
 }

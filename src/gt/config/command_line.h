@@ -19,6 +19,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gt/base/logging.h"
@@ -80,6 +81,7 @@ class CommandLine {
   // The arguments sorted out, before anything is set: flags apply only after the config files.
   struct Given {
     std::vector<GivenFlag> flags;
+    std::vector<std::pair<std::string, std::string>> torchtitan_flags;
     std::vector<std::string> config_files;
     std::vector<std::string> positionals;
     bool unknown_flag = false;
@@ -92,6 +94,8 @@ class CommandLine {
   Given Sort(std::span<const std::string> args, Problems& problems);
   std::size_t SortFlag(std::span<const std::string> args, std::size_t at, Given& given,
                        Problems& problems);
+  std::size_t SortTorchtitanFlag(std::span<const std::string> args, std::size_t at, Given& given,
+                                 Problems& problems) const;
   void SetPositionals(const Given& given, Problems& problems) const;
 
   std::string program_;

@@ -1,18 +1,15 @@
 #include "gt/config/config.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 
 #include "gt/base/error.h"
 #include "gt/base/fqn_pattern.h"
 #include "gt/base/logging.h"
+#include "gt/base/read_file.h"
 #include "gt/config/moe_load.h"
 #include "gt/config/toml.h"
+#include "gt/config/torchtitan.h"
 
 namespace gt {
 namespace {
@@ -75,13 +72,38 @@ std::vector<std::string> OptionNames(const std::vector<OptionGroup>& groups) {
   return names;
 }
 
-void ApplyDocument(const toml::Document& document, std::string_view file,
-                   std::vector<OptionGroup>& groups, Problems& problems) {
-  // One misspelled section is one problem, not one for each of its keys.
-  std::vector<std::string> unknown_sections;
+// A value as a flag would be given it.
+std::string FlagText(const toml::Value& value) {
+  if (const auto* text = std::get_if<std::string>(&value.data)) return *text;
+  if (const auto* flag = std::get_if<bool>(&value.data)) return *flag ? "true" : "false";
+  if (const auto* integer = std::get_if<std::int64_t>(&value.data)) return fmt::to_string(*integer);
+  if (const auto* number = std::get_if<double>(&value.data)) return fmt::to_string(*number);
+  std::vector<std::string> items;
+  for (const toml::Value& item : std::get<toml::Array>(value.data)) items.push_back(FlagText(item));
+  return fmt::format("[{}]", Join(items, ","));
+}
+
+void SetFromEntry(const toml::Entry& entry, std::string_view file, Option& option,
+                  Problems& problems) {
+  const std::string where = fmt::format("{}:{}: {}", file, entry.line, entry.path);
+  const std::string text = FlagText(entry.value);
+  const std::string translated = TorchtitanReader::Translated(entry.path, text);
+  if (translated == text) {
+    option.SetFromToml(entry.value, where, problems);
+  } else {
+    option.SetFromText(translated, where, /*append=*/false, problems);
+  }
+}
+
+// Returns the unknown sections, each with a dot behind it.
+std::vector<std::string> ReportUnknownSections(const toml::Document& document,
+                                               std::string_view file,
+                                               std::vector<OptionGroup>& groups,
+                                               Problems& problems) {
+  std::vector<std::string> unknown;
   for (const toml::Section& section : document.sections) {
-    if (IsSection(groups, section.path)) continue;
-    unknown_sections.push_back(section.path + ".");
+    if (IsSection(groups, section.path) || TorchtitanReader::KnowsSection(section.path)) continue;
+    unknown.push_back(section.path + ".");
     if (FindOption(groups, section.path) != nullptr) {
       problems.Add(ErrorCode::kUnknownOption, "{}:{}: {} is a key, not a section; write {} = ...",
                    file, section.line, section.path, section.path);
@@ -91,38 +113,41 @@ void ApplyDocument(const toml::Document& document, std::string_view file,
     problems.Add(ErrorCode::kUnknownOption, "{}:{}: unknown section [{}]{}", file, section.line,
                  section.path, nearest ? fmt::format("; did you mean [{}]?", *nearest) : "");
   }
+  return unknown;
+}
+
+void ApplyDocument(const toml::Document& document, std::string_view file,
+                   std::vector<OptionGroup>& groups, TorchtitanReader& torchtitan,
+                   Problems& problems) {
+  // One misspelled section is one problem, not one for each of its keys.
+  const std::vector<std::string> unknown_sections =
+      ReportUnknownSections(document, file, groups, problems);
   for (const toml::Entry& entry : document.entries) {
     if (std::any_of(unknown_sections.begin(), unknown_sections.end(),
                     [&](const std::string& s) { return entry.path.starts_with(s); })) {
       continue;
     }
     if (Option* option = FindOption(groups, entry.path)) {
-      option->SetFromToml(entry.value, fmt::format("{}:{}: {}", file, entry.line, entry.path),
-                          problems);
+      SetFromEntry(entry, file, *option, problems);
     } else if (IsSection(groups, entry.path)) {
       problems.Add(ErrorCode::kUnknownOption,
                    "{}:{}: {} is a section, not a key; write [{}] and its keys below", file,
                    entry.line, entry.path, entry.path);
-    } else {
+    } else if (!torchtitan.Take(entry.path, FlagText(entry.value),
+                                fmt::format("{}:{}: {}", file, entry.line, entry.path))) {
       problems.Add(ErrorCode::kUnknownOption, "{}:{}: unknown key {}{}", file, entry.line,
                    entry.path, DidYouMean(entry.path, OptionNames(groups)));
     }
   }
+  torchtitan.Apply(groups, problems);
 }
 
-std::string ReadWholeFile(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    Fail(ErrorCode::kConfigFileUnreadable, "cannot read config file {}: it is a folder", path);
+std::string ConfigFileText(const std::string& path) {
+  try {
+    return ReadWholeFile(path);
+  } catch (const UnreadableFile& problem) {
+    Fail(ErrorCode::kConfigFileUnreadable, "cannot read config file {}: {}", path, problem.what());
   }
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.is_open() || file.bad()) {
-    Fail(ErrorCode::kConfigFileUnreadable, "cannot read config file {}: {}", path,
-         std::strerror(errno));
-  }
-  return text;
 }
 
 void CheckEpOverlap(const Config& config, bool rewrites, Problems& problems) {
@@ -147,11 +172,6 @@ void CheckEpOverlap(const Config& config, bool rewrites, Problems& problems) {
                  "a time; lower it or raise {}",
                  overlap.num_chunks, batch ? "sequences" : "positions of a sequence", extent,
                  batch ? "training.local_batch_size" : "training.seq_len");
-  }
-  if (overlap.enabled == AutoSwitch::kAuto && eager) {
-    problems.Add(ErrorCode::kConflictingOptions,
-                 "compile.ep_overlap.enabled auto compares the captured step with and without "
-                 "chunks, which belongs to compile.ep_overlap.strategy graph");
   }
   if (overlap.disable_early_grad_accumulation && eager) {
     problems.Add(ErrorCode::kConflictingOptions,
@@ -197,6 +217,11 @@ void CheckTogether(const Config& config, Problems& problems) {
   }
   CheckEpOverlap(config, rewrites, problems);
   CheckMoeLoad(config, problems);
+  if (config.validation.enable && config.validation.dataset_path.empty()) {
+    problems.Add(ErrorCode::kMissingArgument,
+                 "validation.enable needs validation.dataset_path: the file or folder of data that "
+                 "is not trained on");
+  }
   if (compile.enable_fsdp_dense_region_overlap && !compile.fsdp_bucketing) {
     problems.Add(ErrorCode::kConflictingOptions,
                  "compile.enable_fsdp_dense_region_overlap moves the buckets of "
@@ -256,11 +281,36 @@ std::vector<OptionGroup> BindOptions(Config* config) {
 }
 #pragma GCC diagnostic pop
 
+bool NamesOption(std::string_view entry, std::string_view path) {
+  if (!entry.ends_with(".*")) return entry == path;
+  return path.starts_with(entry.substr(0, entry.size() - 1));
+}
+
 void ForEachOption(const Config& config, const std::function<void(const Option&)>& visit) {
   Config copy = config;
   for (const OptionGroup& group : BindOptions(&copy)) {
     for (const Option& option : group.options) visit(option);
   }
+}
+
+TrainingDtype ComputeDtypeOf(const Config& config) {
+  switch (config.training.mixed_precision_param) {
+    case ComputeDtype::kFloat32:
+      return TrainingDtype::kFloat32;
+    case ComputeDtype::kBfloat16:
+      return TrainingDtype::kBfloat16;
+    case ComputeDtype::kAuto:
+      break;
+  }
+  return config.device == DeviceChoice::kCuda ? TrainingDtype::kBfloat16 : config.training.dtype;
+}
+
+void SettlePrecision(Config* config, bool on_gpu) {
+  Config placed = *config;
+  placed.device = on_gpu ? DeviceChoice::kCuda : DeviceChoice::kCpu;
+  config->training.mixed_precision_param = ComputeDtypeOf(placed) == TrainingDtype::kBfloat16
+                                               ? ComputeDtype::kBfloat16
+                                               : ComputeDtype::kFloat32;
 }
 
 std::string ToToml(const Config& config) {
@@ -280,18 +330,21 @@ void LoadToml(std::string_view text, std::string_view file_name, Config* config)
   Config loaded = *config;
   std::vector<OptionGroup> groups = BindOptions(&loaded);
   Problems problems;
-  ApplyDocument(toml::Parse(text, file_name), file_name, groups, problems);
+  TorchtitanReader torchtitan;
+  ApplyDocument(toml::Parse(text, file_name), file_name, groups, torchtitan, problems);
   problems.ThrowIfAny();
+  for (const std::string& notice : torchtitan.Notices()) log::Info("{}", notice);
   *config = std::move(loaded);
 }
 
 void LoadTomlFile(const std::string& path, Config* config) {
-  LoadToml(ReadWholeFile(path), path, config);
+  LoadToml(ConfigFileText(path), path, config);
 }
 
-void ApplyTomlFile(const std::string& path, std::vector<OptionGroup>& groups, Problems& problems) {
+void ApplyTomlFile(const std::string& path, std::vector<OptionGroup>& groups,
+                   TorchtitanReader& torchtitan, Problems& problems) {
   try {
-    ApplyDocument(toml::Parse(ReadWholeFile(path), path), path, groups, problems);
+    ApplyDocument(toml::Parse(ConfigFileText(path), path), path, groups, torchtitan, problems);
   } catch (const Error& error) {
     problems.Add(error.code(), "{}", error.message());
   }
@@ -308,6 +361,13 @@ void Validate(const Config& config) {
   if (warmup > config.training.steps) {
     log::Warn("lr_scheduler.warmup_steps {} is cut to training.steps {}", warmup,
               config.training.steps);
+  }
+  const bool casts_up = config.training.mixed_precision_param == ComputeDtype::kFloat32 &&
+                        config.training.dtype == TrainingDtype::kBfloat16;
+  if (casts_up) {
+    log::Warn(
+        "training.mixed_precision_param float32: parameters are kept in bfloat16 (training.dtype) "
+        "and cast up in every step");
   }
 }
 

@@ -15,6 +15,8 @@
 
 namespace gt {
 
+class TorchtitanReader;
+
 enum class DeviceChoice { kAuto, kCpu, kCuda };
 enum class AttentionBackend { kSdpa, kFlex };
 enum class AttentionMask { kCausal, kBlockCausal };
@@ -22,6 +24,7 @@ enum class AutoSwitch { kAuto, kFalse, kTrue };
 enum class CheckpointAsync { kDisabled, kAsync };
 enum class ExportDtype { kFloat32, kBfloat16, kFloat16 };
 enum class TrainingDtype { kFloat32, kBfloat16 };
+enum class ComputeDtype { kAuto, kFloat32, kBfloat16 };
 enum class DecayType { kLinear, kCosine, kSqrt, kNone };
 enum class CompileMode { kEager, kAotFxTrace };
 enum class ExecutorKind { kFast, kReference };
@@ -51,6 +54,9 @@ inline constexpr std::array<std::string_view, 3> kEnumNames<ExportDtype> = {"flo
 template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<TrainingDtype> = {"float32",
                                                                               "bfloat16"};
+template <>
+inline constexpr std::array<std::string_view, 3> kEnumNames<ComputeDtype> = {"auto", "float32",
+                                                                             "bfloat16"};
 template <>
 inline constexpr std::array<std::string_view, 4> kEnumNames<DecayType> = {"linear", "cosine",
                                                                           "sqrt", "none"};
@@ -100,6 +106,16 @@ struct Config {
 // outlive the result.
 std::vector<OptionGroup> BindOptions(Config* config);
 
+// What forward and backward compute in (training.mixed_precision_param). `auto` takes what GPUs are
+// fast at when `device` is cuda, and never casts parameters up. A device that is auto counts as a
+// CPU: a job that runs settles the question first (SettlePrecision), once it knows its device.
+TrainingDtype ComputeDtypeOf(const Config& config);
+// Puts the answer in the place of `auto`, for what must not depend on the machine that reads it.
+void SettlePrecision(Config* config, bool on_gpu);
+
+// Whether an entry of a table names the option: by its path, or by its section as "checkpoint.*".
+bool NamesOption(std::string_view entry, std::string_view path);
+
 // The walk over all options with their values, for fingerprints and reports.
 void ForEachOption(const Config& config, const std::function<void(const Option&)>& visit);
 
@@ -113,7 +129,9 @@ void LoadTomlFile(const std::string& path, Config* config);
 void LoadToml(std::string_view text, std::string_view file_name, Config* config);
 
 // The same for a caller that collects the problems of several sources; keys that are fine are set.
-void ApplyTomlFile(const std::string& path, std::vector<OptionGroup>& groups, Problems& problems);
+// `torchtitan` collects what the files call otherwise.
+void ApplyTomlFile(const std::string& path, std::vector<OptionGroup>& groups,
+                   TorchtitanReader& torchtitan, Problems& problems);
 
 // Checks every range, for configs made in code, and the rules between options. Warm-up longer than
 // the run is allowed, since `--training.steps 1` must just work: it is said in a warning, and the

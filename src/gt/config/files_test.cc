@@ -17,6 +17,8 @@ TEST(Files, ClustersAreNamesOrFiles) {
     EXPECT_EQ(error.code(), ErrorCode::kBadCluster);
     EXPECT_NE(error.message().find("'h10'"), std::string::npos) << error.message();
     EXPECT_NE(error.message().find("--comm.cluster"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("did you mean h100?"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("b200, ethernet, h100"), std::string::npos) << error.message();
   }
 }
 

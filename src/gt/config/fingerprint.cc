@@ -49,15 +49,10 @@ constexpr auto kUncovered = std::to_array<UncoveredOption>({
     {"debug.fault", "happens between steps"},
 });
 
-bool Names(std::string_view entry, std::string_view path) {
-  if (!entry.ends_with(".*")) return entry == path;
-  entry.remove_suffix(1);
-  return path.starts_with(entry);
-}
-
 bool IsCovered(std::string_view path) {
-  return std::none_of(kUncovered.begin(), kUncovered.end(),
-                      [path](const UncoveredOption& entry) { return Names(entry.name, path); });
+  return std::none_of(kUncovered.begin(), kUncovered.end(), [path](const UncoveredOption& entry) {
+    return NamesOption(entry.name, path);
+  });
 }
 
 struct NamedFile {
@@ -88,6 +83,13 @@ std::vector<NamedFile> FilesOf(const Config& config) {
   return files;
 }
 
+// One spelling for one folder.
+std::string FolderText(const std::string& folder) {
+  std::filesystem::path path = std::filesystem::path(folder).lexically_normal();
+  if (!path.has_filename() && path.has_parent_path()) path = path.parent_path();
+  return path.string();
+}
+
 // Nothing for a file that cannot be read: whoever needs it will say so, and better.
 std::optional<std::string> ContentOf(const NamedFile& named) {
   std::error_code ignored;
@@ -105,7 +107,9 @@ std::span<const UncoveredOption> OptionsOutsideFingerprint() { return kUncovered
 // different configurations have different texts.
 uint64_t ConfigFingerprint(const Config& config, std::string_view library_version) {
   std::string text = fmt::format("version = {}\n", Quoted(library_version));
-  ForEachOption(config, [&text](const Option& option) {
+  Config spelled = config;
+  spelled.model.hf_path = FolderText(config.model.hf_path);
+  ForEachOption(spelled, [&text](const Option& option) {
     if (!IsCovered(option.path())) return;
     text += fmt::format("{} = {}\n", option.path(), option.TomlText());
   });

@@ -16,7 +16,7 @@ namespace gt {
 // as such; whoever needs it will say so. The same in every process and on every machine.
 //
 // What options leave to the surroundings must be settled by the caller: `ranks` is to be the number
-// of ranks there are and `device` not auto. `library_version` names everything else that a compiled
+// of ranks there are, and `device` and `training.mixed_precision_param` not auto. `library_version` names everything else that a compiled
 // step depends on: the versions of libtorch and of gt itself. ChecksumText (storage/checksum.h)
 // writes the result as text.
 uint64_t ConfigFingerprint(const Config& config, std::string_view library_version);

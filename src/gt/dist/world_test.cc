@@ -149,7 +149,7 @@ TEST(WorldTest, CastsComeBeforeGathersAndSumsAreInFloat32) {
   config.model.flavor = "tiny";
   config.training.seq_len = 32;
   config.training.local_batch_size = 1;
-  config.training.mixed_precision_param = TrainingDtype::kBfloat16;
+  config.training.mixed_precision_param = ComputeDtype::kBfloat16;
   config.parallelism.expert_parallel_degree = 8;
   config.parallelism.data_parallel_replicate_degree = 2;
   config.parallelism.fsdp_reshard_after_forward = ReshardAfterForward::kNever;

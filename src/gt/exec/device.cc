@@ -156,6 +156,10 @@ void SetDeterministic(bool on) {
   at::globalContext().setDeterministicFillUninitializedMemory(false);
 }
 
+std::string_view Float32Products() {
+  return at::globalContext().allowTF32CuBLAS() ? "TF32" : "float32";
+}
+
 void Synchronize(c10::Device device) {
   if (device.is_cuda()) c10::impl::VirtualGuardImpl(c10::kCUDA).synchronizeDevice(device.index());
 }

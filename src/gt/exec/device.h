@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <string_view>
 
 #include "gt/config/config.h"
 
@@ -30,6 +31,10 @@ void SetThreads(int64_t threads);
 
 // Only kernels that give the same bits in every run; an operator without such a kernel is an error.
 void SetDeterministic(bool on);
+
+// What matrix products of float32 numbers are computed in on a GPU: "float32", or "TF32", which
+// rounds their operands to 10 bits (TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1 asks for it).
+std::string_view Float32Products();
 
 // Waits until everything queued on the device has run.
 void Synchronize(c10::Device device);

@@ -37,7 +37,7 @@ Config JobOf(const char* model, const char* flavor, const Region& region, int64_
   config.training.local_batch_size =
       5;  // neither extent is a multiple of any number of chunks here
   config.training.seq_len = 23;
-  config.training.mixed_precision_param = TrainingDtype::kBfloat16;
+  config.training.mixed_precision_param = ComputeDtype::kBfloat16;
   Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
   overlap.enabled = AutoSwitch::kTrue;
   overlap.module_fqn = region.modules;
@@ -196,7 +196,7 @@ TEST(ChunkedStep, LearnsWhatTheWholeOneDoes) {
   for (const Region& region : kRegions) {
     SCOPED_TRACE(region.name);
     Config config = JobOf("deepseek_v3", "debugmodel", region, 2);
-    config.training.mixed_precision_param = TrainingDtype::kFloat32;
+    config.training.mixed_precision_param = ComputeDtype::kFloat32;
     Comparison comparison;
     Comparison::Outcome chunked = comparison.Run(config);
     config.compile.ep_overlap.enabled = AutoSwitch::kFalse;

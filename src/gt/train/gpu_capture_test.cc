@@ -58,7 +58,7 @@ std::vector<Job> Jobs() {
     for (const std::string attention : {"sdpa", "flex"}) {
       const std::string name = family + "_" + attention;
       const std::string job = flags + small + " --model.attn " + attention;
-      add(name, job);
+      add(name, job + " --training.mixed_precision_param float32");
       const std::string half = job + " --training.mixed_precision_param bfloat16";
       add(name + "_bf16", half);
       add(name + "_full_dropout", half + " --compile.memory_policy full --model.dropout 0.1");

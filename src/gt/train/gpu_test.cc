@@ -37,7 +37,7 @@ constexpr Region kExpertsAlongSequence = {"layers.*.moe", ChunkDim::kSeq};
 struct Case {
   std::string name;
   std::string model, flavor = "tiny";
-  TrainingDtype compute = TrainingDtype::kBfloat16;
+  ComputeDtype compute = ComputeDtype::kBfloat16;
   AttentionBackend attention = AttentionBackend::kSdpa;
   int64_t ranks = 1, replicate = 1, cp = 1, tp = 1, ep = 1;
   Region region = kBlocks;
@@ -49,7 +49,7 @@ struct Case {
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
-constexpr TrainingDtype kF32 = TrainingDtype::kFloat32;
+constexpr ComputeDtype kF32 = ComputeDtype::kFloat32;
 constexpr AttentionBackend kFlex = AttentionBackend::kFlex;
 
 const Case kOneRank[] = {

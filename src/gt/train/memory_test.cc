@@ -36,7 +36,7 @@ Config JobOf(const std::string& model, const std::string& flavor, int64_t rows, 
   config.model.flavor = flavor;
   config.training.local_batch_size = rows;
   config.training.seq_len = length;
-  config.training.mixed_precision_param = TrainingDtype::kBfloat16;
+  config.training.mixed_precision_param = ComputeDtype::kBfloat16;
   return config;
 }
 

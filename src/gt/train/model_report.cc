@@ -112,7 +112,7 @@ int64_t KeptFor(const std::string& name, const at::Tensor& parameter, int64_t to
 int64_t LogitBytes(const Config& config, const LanguageModel& model, int64_t tokens) {
   int64_t chunks = std::min(LossConfigOf(config, model).chunks, config.training.seq_len);
   int64_t numbers = Share(tokens, chunks) * model.vocab_size();
-  return numbers * (4 + 4 + BytesOf(config.training.mixed_precision_param));
+  return numbers * (4 + 4 + BytesOf(ComputeDtypeOf(config)));
 }
 
 std::string FormatRow(std::string_view name, const PartReport& row, int64_t total) {
@@ -183,7 +183,7 @@ ModelReport ReportOnModel(const Config& config, const ParallelDegrees& degrees) 
   report.title = ModelTitle(config);
   report.degrees = degrees;
   report.stored = config.training.dtype;
-  report.compute = config.training.mixed_precision_param;
+  report.compute = ComputeDtypeOf(config);
   report.batch = config.training.local_batch_size;
   report.length = config.training.seq_len;
   report.tied = json.value("tie_word_embeddings", false);

@@ -84,7 +84,7 @@ TEST(ModelReport, TiedHeadsCountOnce) {
 TEST(ModelReport, MemoryIsDividedByAllRanks) {
   Config config = Model("qwen3", "30B-A3B");
   config.training.dtype = TrainingDtype::kBfloat16;
-  config.training.mixed_precision_param = TrainingDtype::kBfloat16;
+  config.training.mixed_precision_param = ComputeDtype::kBfloat16;
   ModelReport whole = ReportOnModel(config);
   EXPECT_EQ(whole.Sum().parameter_bytes, 2 * whole.parameters);
   EXPECT_EQ(whole.Sum().gradient_bytes, 2 * whole.parameters);

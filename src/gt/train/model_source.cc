@@ -109,8 +109,9 @@ ModelPtr BuildFrom(const ModelSource& source, int64_t length) {
   if (!source.hf_folder.empty()) return BuildModelFromHf(source.hf_folder, {.max_length = length});
   Config config = source.config;
   config.training.seq_len = length;
-  // Weights are converted once, when they are there, and not in every pass.
-  config.training.mixed_precision_param = config.training.dtype;
+  // Weights are converted once, when they are there, and not in every pass: auto on no GPU.
+  config.training.mixed_precision_param = ComputeDtype::kAuto;
+  config.device = DeviceChoice::kCpu;
   config.debug.moe_force_load_balance = false;
   config.debug.moe_load = "router";
   std::error_code error;

@@ -76,6 +76,11 @@ Depth DepthOf(const LanguageModel& model) {
   return depth;
 }
 
+// Whether passes may cut the captured step, which is what the choice is about.
+bool CutsGraphs(const Config::Compile& compile) {
+  return compile.enable_passes && compile.ep_overlap.strategy == ChunkStrategy::kGraph;
+}
+
 std::string Describe(const Overlap& overlap) {
   if (overlap.enabled == AutoSwitch::kFalse) return "no chunks";
   return fmt::format("{} chunks of {} along the {}", overlap.num_chunks, overlap.module_fqn,
@@ -99,7 +104,8 @@ class Search {
   // All that were tried, the best first; empty if there is nothing to choose from.
   std::vector<Tried> Run() {
     const std::vector<Root> roots = RootsOf(config_);
-    if (depth_.first_sparse < 0 || roots.empty() || mesh_.size(MeshAxis::kEp) == 1) return {};
+    const bool sparse = depth_.first_sparse >= 0 && mesh_.size(MeshAxis::kEp) > 1;
+    if (!CutsGraphs(config_.compile) || !sparse || roots.empty()) return {};
     const int64_t enough = depth_.first_sparse + kSampledLayers;
     scale_ = 1;
     if (depth_.layers > enough + 2) {
@@ -162,6 +168,8 @@ class Search {
 };
 
 std::string WhyNothing(const LanguageModel& model, const Config& config, const Mesh& mesh) {
+  if (!config.compile.enable_passes) return "compile.enable_passes is false";
+  if (!CutsGraphs(config.compile)) return "compile.ep_overlap.strategy eager cuts no graph";
   if (DepthOf(model).first_sparse < 0) return "the model has no experts";
   if (mesh.size(MeshAxis::kEp) == 1) return "experts are not spread over ranks";
   if (RootsOf(config).empty()) {

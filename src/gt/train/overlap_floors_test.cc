@@ -104,7 +104,7 @@ Predicted PredictionOf(const Case& one) {
   config.model.vocab_size = 32000;
   config.training.local_batch_size = 4;
   config.training.seq_len = 4096;
-  config.training.mixed_precision_param = TrainingDtype::kBfloat16;
+  config.training.mixed_precision_param = ComputeDtype::kBfloat16;
   config.device = DeviceChoice::kCuda;
   config.ranks = config.parallelism.expert_parallel_degree = one.ep;
   config.comm.backend = CommBackend::kFake;

@@ -27,7 +27,7 @@ Config SparseJob(int64_t ranks, int64_t ep) {
   config.model.flavor = "tiny";
   config.training.seq_len = 48;
   config.training.local_batch_size = 4;
-  config.training.mixed_precision_param = TrainingDtype::kBfloat16;
+  config.training.mixed_precision_param = ComputeDtype::kBfloat16;
   config.ranks = ranks;
   config.parallelism.expert_parallel_degree = ep;
   config.compile.ep_overlap.enabled = AutoSwitch::kTrue;
@@ -179,6 +179,16 @@ TEST(Automatic, ChoosesNoChunksWhereThereIsNothingToCut) {
   one_row.training.local_batch_size = 1;
   one_row.compile.ep_overlap.module_fqn = "layers.1";
   EXPECT_NE(reason(one_row).find("chunks: no"), std::string::npos);
+  Config along_sequence = SparseJob(4, 4);
+  along_sequence.compile.ep_overlap.module_fqn = "layers.1";
+  along_sequence.compile.ep_overlap.chunk_dim = ChunkDim::kSeq;
+  EXPECT_NE(reason(along_sequence).find("no module could be cut"), std::string::npos);
+  Config without_passes = SparseJob(4, 4);
+  without_passes.compile.enable_passes = false;
+  EXPECT_NE(reason(without_passes).find("enable_passes is false"), std::string::npos);
+  Config eager_chunks = SparseJob(4, 4);
+  eager_chunks.compile.ep_overlap.strategy = ChunkStrategy::kEager;
+  EXPECT_NE(reason(eager_chunks).find("cuts no graph"), std::string::npos);
 }
 
 // A batch of one sequence leaves the sequence to be cut, and experts alone.

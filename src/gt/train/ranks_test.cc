@@ -185,7 +185,7 @@ class ChunkedRanksTest : public RanksTest {
     Config config = ManyRanks(GetParam(), name);
     config.training.steps = 3;
     config.training.local_batch_size = 5;
-    config.training.mixed_precision_param = TrainingDtype::kBfloat16;
+    config.training.mixed_precision_param = ComputeDtype::kBfloat16;
     config.metrics.hashes = true;
     config.compile.ep_overlap.enabled = AutoSwitch::kTrue;
     config.compile.ep_overlap.module_fqn = modules;
@@ -293,7 +293,7 @@ TEST_P(UnevenStepsTest, PackedAndHiddenTheyGiveTheSameBits) {
   auto configured = [&](const char* name) {
     if (experts) return Chunked("layers.*", ChunkDim::kBatch, name);
     Config config = ManyRanks(GetParam(), name);
-    config.training.mixed_precision_param = TrainingDtype::kBfloat16;
+    config.training.mixed_precision_param = ComputeDtype::kBfloat16;
     config.metrics.hashes = true;
     return config;
   };
@@ -422,7 +422,7 @@ TEST_F(RanksJobTest, EveryMemoryPolicyGivesTheSameBits) {
 
 TEST_F(RanksJobTest, HalfPrecisionAndAccumulationAgree) {
   Config config = ManyRanks(kLayouts[7], "half");
-  config.training.mixed_precision_param = TrainingDtype::kBfloat16;
+  config.training.mixed_precision_param = ComputeDtype::kBfloat16;
   config.training.local_batch_size = 2;
   config.training.global_batch_size = 8;
   config.training.steps = 4;

@@ -17,13 +17,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kShippedTokenizer = "data/tokenizer";
+
 std::string TokenizerPath(const Config& config) {
   if (!config.model.tokenizer_path.empty()) return config.model.tokenizer_path;
   if (!config.model.hf_path.empty()) {
     std::string own = ExportedTokenizer(config.model.hf_path);
     if (!own.empty()) return own;
   }
-  return ResourcePath("data/tokenizer").string();
+  return ResourcePath(kShippedTokenizer).string();
 }
 
 std::string DataPath(const Config& config) {
@@ -107,16 +109,15 @@ ModelPtr BuildConfiguredModel(const Config& config) {
                        : BuildModelFromHf(config.model.hf_path, options);
   ForceLoads(*model, load);
   nn::StoreAs(*model, ToTorch(config.training.dtype));
-  if (config.training.mixed_precision_param != config.training.dtype) {
-    CastParametersForCompute(*model, ToTorch(config.training.mixed_precision_param));
-  }
+  const TrainingDtype compute = ComputeDtypeOf(config);
+  if (compute != config.training.dtype) CastParametersForCompute(*model, ToTorch(compute));
   return model;
 }
 
 ModelPtr BuildConfiguredModel(const Config& config, World& world, const Mesh& mesh) {
   ModelPtr model = BuildConfiguredModel(config);
   if (world.size() > 1 || config.debug.collectives_of_one) {
-    Parallelize(*model, world, mesh, config, ToTorch(config.training.mixed_precision_param));
+    Parallelize(*model, world, mesh, config, ToTorch(ComputeDtypeOf(config)));
   }
   const Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
   if (overlap.enabled == AutoSwitch::kTrue && overlap.strategy == ChunkStrategy::kEager)
@@ -148,6 +149,15 @@ void InitializeModel(LanguageModel& model, const Config& config, at::Device devi
 std::string ModelTitle(const Config& config) {
   if (!config.model.hf_path.empty()) return config.model.hf_path;
   return config.model.name + " " + config.model.flavor;
+}
+
+bool SettleTokenizer(Config* config, int64_t vocab_size) {
+  if (!config->model.tokenizer_path.empty()) return false;
+  const std::string path = TokenizerPath(*config);
+  const bool shipped = path == ResourcePath(kShippedTokenizer).string();
+  if (!shipped || TextCodec(path).vocab_size() <= vocab_size) return false;
+  config->model.tokenizer_path = TextCodec::kBytes;
+  return true;
 }
 
 TextCodec::TextCodec(const Config& config) : TextCodec(TokenizerPath(config)) {}

@@ -31,6 +31,10 @@ ExpectedRouting ConfiguredLoads(LanguageModel& model, const Config& config, cons
 // "llama3 debugmodel", or the folder it was read from.
 std::string ModelTitle(const Config& config);
 
+// Bytes, where no tokenizer is named and the vocabulary is too small for the one that ships with the
+// program. True: they were chosen.
+bool SettleTokenizer(Config* config, int64_t vocab_size);
+
 // Text as tokens: a tokenizer.json, or plain bytes (--model.tokenizer_path bytes).
 class TextCodec {
  public:

@@ -86,7 +86,7 @@ class TrainerTest : public ::testing::Test {
 };
 
 TEST_F(TrainerTest, EagerAndCapturedRunsAreEqual) {
-  for (TrainingDtype dtype : {TrainingDtype::kFloat32, TrainingDtype::kBfloat16}) {
+  for (ComputeDtype dtype : {ComputeDtype::kFloat32, ComputeDtype::kBfloat16}) {
     Config config = Job(std::string(EnumName(dtype)));
     config.training.mixed_precision_param = dtype;
     config.training.steps = 12;
@@ -137,7 +137,7 @@ TEST_F(TrainerTest, DebugModelRunsOfTwentyStepsAreEqual_slow) {
       config.training.seq_len = 64;
       config.threads = 0;
       if (attention == AttentionBackend::kSdpa) {
-        config.training.mixed_precision_param = TrainingDtype::kBfloat16;
+        config.training.mixed_precision_param = ComputeDtype::kBfloat16;
       }
       ExpectEagerAndCapturedAgree(config);
     }
