@@ -24,23 +24,23 @@ namespace fs = std::filesystem;
 
 constexpr const char* kGenerator = "random.";
 
-// What two runs must have in common for one to continue the other's checkpoint.
-nlohmann::json IdentityOf(const Config& config) {
-  return {{"model", ModelTitle(config)},
-          {"layers", config.model.n_layers},
-          {"vocab", config.model.vocab_size},
-          {"dtype", EnumName(config.training.dtype)}};
+constexpr const char* kArchitecture = "architecture";
+
+// What two runs must have in common for one to continue the other's checkpoint: what the model is, in
+// whatever way it was asked for.
+nlohmann::json IdentityOf(const Config& config, const LanguageModel& model) {
+  return {{kArchitecture, model.HfConfigJson()}, {"dtype", EnumName(config.training.dtype)}};
 }
 
 at::Tensor GeneratorState(at::Device device) {
   return at::globalContext().defaultGenerator(device).get_state();
 }
 
-nlohmann::json StateOf(const Config& config, const Progress& progress) {
+nlohmann::json StateOf(const Config& config, const LanguageModel& model, const Progress& progress) {
   return {{"step", progress.step},
           {"tokens", progress.tokens},
           {"batches", progress.batches},
-          {"identity", IdentityOf(config)},
+          {"identity", IdentityOf(config, model)},
           {"config", ToToml(config)}};
 }
 
@@ -99,17 +99,49 @@ void RestoreGenerator(const CheckpointReader& reader, const std::string& name, a
   generator.set_state(state);
 }
 
-void RequireSameIdentity(const CheckpointReader& reader, const Config& config) {
-  nlohmann::json mine = IdentityOf(config);
-  const nlohmann::json& theirs = reader.state().at("identity");
-  for (const auto& [key, value] : mine.items()) {
-    if (!theirs.contains(key) || theirs[key] != value) {
-      Fail(ErrorCode::kCheckpointMismatch,
-           "the checkpoint {} was made with {} {}, this run has {}; use the settings it was made "
-           "with, or another --checkpoint.folder",
-           reader.path(), key, theirs.contains(key) ? theirs[key].dump() : "unknown", value.dump());
-    }
+// "hidden_size 256 -> 512", for each key that differs.
+void AddDifferences(const nlohmann::json& theirs, const nlohmann::json& mine,
+                    std::vector<std::string>& differences) {
+  auto text = [](const nlohmann::json& json, const std::string& key) {
+    return json.contains(key) ? json[key].dump() : "nothing";
+  };
+  nlohmann::json keys = theirs;
+  keys.update(mine);
+  for (const auto& [key, value] : keys.items()) {
+    if (text(theirs, key) == text(mine, key)) continue;
+    differences.push_back(fmt::format("{} {} -> {}", key, text(theirs, key), text(mine, key)));
   }
+}
+
+void RequireSameIdentity(const CheckpointReader& reader, const Config& config,
+                         const LanguageModel& model) {
+  nlohmann::json mine = IdentityOf(config, model), theirs = reader.state().at("identity");
+  // An older version wrote how the model had been asked for. Shapes are compared in any case.
+  if (!theirs.contains(kArchitecture)) theirs[kArchitecture] = mine[kArchitecture];
+  std::vector<std::string> differences;
+  AddDifferences(theirs[kArchitecture], mine[kArchitecture], differences);
+  AddDifferences({{"training.dtype", theirs["dtype"]}}, {{"training.dtype", mine["dtype"]}},
+                 differences);
+  if (differences.empty()) return;
+  Fail(ErrorCode::kCheckpointMismatch,
+       "the checkpoint {} is of another model than this run's:\n  {}\nUse the settings it was made "
+       "with, or another --checkpoint.folder",
+       reader.path(), Join(differences, "\n  "));
+}
+
+// What the checkpoint's run did otherwise. Both configurations with the sequences of a step.
+std::vector<OptionChange> ChangesSince(const nlohmann::json& state, int64_t sequences_then,
+                                       Config now, int64_t sequences_now) {
+  Config before;
+  try {
+    LoadToml(state.at("config").get<std::string>(), "the checkpoint's configuration", &before);
+  } catch (const Error& error) {
+    log::Warn("cannot tell what has changed since the checkpoint was made: {}", error.what());
+    return {};
+  }
+  if (before.training.global_batch_size == 0) before.training.global_batch_size = sequences_then;
+  if (now.training.global_batch_size == 0) now.training.global_batch_size = sequences_now;
+  return TrajectoryChanges(before, now);
 }
 
 // What a rank sends instead of its part when it could not write it.
@@ -208,7 +240,7 @@ SpaceNeed Checkpointer::SpaceAfter(int64_t step) const {
 std::function<void()> Checkpointer::SaveTask(const CheckpointStore& store, const Progress& progress,
                                              int64_t keep_latest, Source source) {
   std::string name = fmt::format("checkpoint/{}", saves_++);
-  nlohmann::json state = StateOf(config_, progress);
+  nlohmann::json state = StateOf(config_, model_, progress);
   nlohmann::json data = {{"rows", config_.training.local_batch_size}};
   std::vector<TensorPart> parts = PartsFrom(source);
   int64_t readers = mesh_.size(MeshAxis::kBatch), ranks = world_.size(), rank = world_.rank();
@@ -348,7 +380,7 @@ std::optional<DataProgress> Checkpointer::Load(Progress* progress) {
   if (steps.empty() && !chosen) return std::nullopt;
   if (chosen) steps = {config_.checkpoint.load_step};
   CheckpointReader reader = Open(steps);
-  RequireSameIdentity(reader, config_);
+  RequireSameIdentity(reader, config_, model_);
   FillFrom(reader, ModelAndOptimizer());
   RestoreGenerator(reader, "cpu", at::kCPU);
   if (device_.is_cuda()) RestoreGenerator(reader, "cuda", device_);
@@ -366,6 +398,8 @@ std::optional<DataProgress> Checkpointer::Load(Progress* progress) {
   data.loaders = saved.at("loaders").get<std::vector<nlohmann::json>>();
   data.rows = saved.at("rows").get<int64_t>();
   progress->batches = state.at("batches").get<int64_t>();
+  changes_ = ChangesSince(state, data.rows * static_cast<int64_t>(data.loaders.size()), config_,
+                          config_.training.local_batch_size * mesh_.size(MeshAxis::kBatch));
   return data;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gt/config/config.h"
+#include "gt/config/trajectory.h"
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 #include "gt/models/model.h"
@@ -60,6 +61,8 @@ class Checkpointer {
   void SaveTo(const std::string& folder, const Progress& progress);
 
   const std::string& folder() const { return folder_; }
+  // What this run does otherwise than the one that made the loaded checkpoint.
+  const std::vector<OptionChange>& changes() const { return changes_; }
 
  private:
   // What a checkpoint is written from: copies, so that training can go on meanwhile, or the tensors
@@ -84,6 +87,7 @@ class Checkpointer {
   std::string folder_;
   CheckpointStore store_;
   AsyncSaver saver_;
+  std::vector<OptionChange> changes_;
   int64_t saves_ = 0;  // counted alike on all ranks: names of one save's messages
 };
 

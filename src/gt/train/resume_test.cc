@@ -142,6 +142,49 @@ TEST_F(ResumeTest, CheckpointsOfOtherModelsAreRefused) {
   refusal(other);
 }
 
+// Resolved, not spelled alike: the flavor's own numbers may be given, and a folder in any form.
+TEST_F(ResumeTest, TheSameModelAskedForInAnotherWayIsContinued) {
+  Config config = Job("same");
+  config.training.steps = 1;
+  config.checkpoint.last_save_in_hf = true;
+  Train(config);
+  config.training.steps = 2;
+  config.model.n_layers = 2;
+  config.model.vocab_size = 256;
+  EXPECT_EQ(Train(config).steps, 2);
+  config.training.steps = 3;
+  config.model.n_layers = config.model.vocab_size = 0;
+  config.model.hf_path = config.dump_folder + "/hf";
+  EXPECT_EQ(Train(config).steps, 3);
+  config.training.steps = 4;
+  config.model.hf_path += "/";
+  EXPECT_EQ(Train(config).steps, 4);
+}
+
+TEST_F(ResumeTest, WhatChangesTheCourseOfTrainingIsStated) {
+  Config config = Job("changed");
+  config.training.steps = 1;
+  Train(config);
+  config.training.steps = 2;
+  config.training.global_batch_size = 4;
+  config.training.mixed_precision_param = ComputeDtype::kBfloat16;
+  config.model.dropout = 0.1;
+  config.optimizer.beta1 = 0.8;
+  config.compile.memory_policy = MemoryPolicy::kDefault;  // changes no number
+  ::testing::internal::CaptureStdout();
+  Train(config);
+  const std::string text = ::testing::internal::GetCapturedStdout();
+  for (const char* change :
+       {"training.steps 1 -> 2", "training.global_batch_size 2 -> 4", "model.dropout 0.0 -> 0.1",
+        "training.mixed_precision_param \"float32\" -> \"bfloat16\"",
+        "optimizer.beta1 0.9 -> 0.8"}) {
+    EXPECT_NE(text.find(std::string("changed since then: ") + change), std::string::npos)
+        << change << "\n"
+        << text;
+  }
+  EXPECT_EQ(text.find("memory_policy"), std::string::npos) << text;
+}
+
 TEST_F(ResumeTest, ASignalSavesAndLeaves) {
   for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
     Config config = Job("signal_" + std::to_string(signal));

@@ -15,6 +15,7 @@
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/base/machine_memory.h"
+#include "gt/base/text.h"
 #include "gt/dist/agreement.h"
 #include "gt/dist/world.h"
 #include "gt/exec/cpu_memory.h"
@@ -100,7 +101,8 @@ class Run {
     SetLimits();
     if (device_.is_cpu() || world.ranks_in_process() > 1) generator_.emplace(device_);
     model_ = BuildConfiguredModel(config, world, mesh_);
-    codec_ = std::make_unique<TextCodec>(config);
+    const bool bytes_chosen = SettleTokenizer(&config_, model_->vocab_size());
+    codec_ = std::make_unique<TextCodec>(config_);
     data_ = MakeTrainingData(config, *model_, *codec_, mesh_);
     if (config.validation.enable) {
       validation_ = MakeValidationData(config, *model_, *codec_, mesh_);
@@ -109,6 +111,10 @@ class Run {
       tensorboard_ = std::make_unique<TensorBoardWriter>(config.dump_folder + "/tb");
     }
     Introduce();
+    if (bytes_chosen) {
+      Say("tokens are bytes: a vocabulary of {} is too small for the tokenizer that ships with gt",
+          model_->vocab_size());
+    }
     // Before minutes are spent on parameters: a step that cannot be captured or does not fit is
     // refused here.
     PlanStep();
@@ -118,7 +124,7 @@ class Run {
     parameters_ = model_->parameters();
     optimizer_ = std::make_unique<AdamW>(NamedParameters(*model_), config.optimizer);
     checkpoints_ =
-        std::make_unique<Checkpointer>(config, *model_, *optimizer_, device_, world, mesh_);
+        std::make_unique<Checkpointer>(config_, *model_, *optimizer_, device_, world, mesh_);
     if (config.checkpoint.enable) Resume();
     if (world.first()) PrepareFolder();
     MakeStep();
@@ -221,6 +227,9 @@ class Run {
     if (!data) return;
     ContinueData(*data);
     Say("continuing after step {} from {}", progress_.step, checkpoints_->folder());
+    for (const OptionChange& change : checkpoints_->changes()) {
+      Say("  changed since then: {} {} -> {}", change.name, change.before, change.now);
+    }
     if (progress_.step >= config_.training.steps) {
       Say("all {} steps are done already; raise --training.steps to go on", config_.training.steps);
     }
@@ -249,7 +258,9 @@ class Run {
   }
 
   std::string Where() const {
-    if (device_.is_cuda()) return "cuda";
+    if (device_.is_cuda()) {
+      return fmt::format("cuda, float32 matrix products in {}", Float32Products());
+    }
     return fmt::format("cpu with {} thread{}", at::get_num_threads(),
                        at::get_num_threads() == 1 ? "" : "s");
   }
@@ -347,6 +358,9 @@ class Run {
     if (!captured_) {
       step_ = MakeEagerStep(*model_, LossConfigOf(config_, *model_));
       Say("running eagerly");
+      if (config_.compile.ep_overlap.enabled == AutoSwitch::kAuto) {
+        Say("chunks: no, since an eager step has no graph to choose them by");
+      }
       return;
     }
     step_ = MakeCapturedStep(*model_, std::move(*captured_),
@@ -621,7 +635,8 @@ class Run {
          "state before the step is in {}; this runs the step again: gt train --config {} "
          "--checkpoint.enable --checkpoint.folder {} --dump_folder {}",
          metrics.step, metrics.loss, metrics.grad_norm, config_.optimizer.lr, folder,
-         config_.dump_folder + "/config.toml", folder, config_.dump_folder + "/again");
+         ShellWord(config_.dump_folder + "/config.toml"), ShellWord(folder),
+         ShellWord(config_.dump_folder + "/again"));
   }
 
   void Finish(TrainSummary& summary) {
@@ -677,7 +692,7 @@ class Run {
     SaveHfFolder(*model_, folder, ToTorch(config_.checkpoint.export_dtype), config_.model.hf_path,
                  &world_, mesh_);
     if (world_.first()) ExportTokenizer(*codec_, config_.model.hf_path, folder);
-    Say("weights in {} (gt generate --model {})", folder, folder);
+    Say("weights in {} (gt generate --model {})", folder, ShellWord(folder));
   }
 
   Config config_;
@@ -719,8 +734,10 @@ class Run {
 }  // namespace
 
 TrainSummary Train(const Config& config, World& world) {
+  Config settled = config;
+  SettlePrecision(&settled, ChooseDevice(config.device, world.local_rank()).is_cuda());
   try {
-    return Run(config, world).Train();
+    return Run(settled, world).Train();
   } catch (const c10::OutOfMemoryError& error) {
     // A captured step explains itself (train/step.cc); this is what surrounds it, or an eager one.
     Fail(ErrorCode::kDeviceMemoryExhausted,
