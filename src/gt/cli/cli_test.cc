@@ -19,9 +19,9 @@ struct Outcome {
   std::string output;  // both streams
 };
 
-Outcome RunGt(const std::string& arguments) {
+Outcome RunGt(const std::string& arguments, const std::string& environment = "") {
   std::string command =
-      std::string("GT_HOME=" GT_SOURCE_DIR " " GT_BINARY " ") + arguments + " 2>&1";
+      environment + "GT_HOME=" GT_SOURCE_DIR " " GT_BINARY " " + arguments + " 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   Outcome outcome{-1, ""};
   std::array<char, 4096> buffer;
@@ -73,11 +73,53 @@ TEST(Cli, MistakesAreAnsweredWithTheNearestName) {
 TEST(Cli, HelpIsAnsweredEverywhere) {
   for (const char* command :
        {"--help", "train --help", "generate --help", "info --help", "trace --help", "opt --help",
-        "docs --help", "launch --help", "memory --help", "draw --help"}) {
+        "docs --help", "launch --help", "memory --help", "draw --help", "models --help"}) {
     Outcome outcome = RunGt(command);
     EXPECT_EQ(outcome.status, 0) << command;
     EXPECT_GT(outcome.output.size(), 200u) << command;
   }
+}
+
+// What once crashed, never ended or was called a defect of the program.
+TEST(Cli, HugeAndStrangeValuesAreAnsweredAtOnce) {
+  ExpectError(
+      "trace --ranks 4 --parallelism.tensor_parallel_degree 4294967296 "
+      "--parallelism.context_parallel_degree 4294967296",
+      "GT-E0102", "context_parallel_degree");
+  ExpectError("train --ranks 8 --parallelism.context_parallel_degree 9223372036854775807",
+              "GT-E0102", "context_parallel_degree");
+  ExpectError("trace --model.vocab_size 9223372036854775807", "GT-E0102", "vocab_size");
+  ExpectError("trace --model.n_layers 1000000000", "GT-E0102", "n_layers");
+  ExpectError("trace --model.flavor tiny --compile.costs_file /tmp", "GT-E0375", "folder");
+  ExpectError("trace --config /dev/zero", "GT-E0103", "/dev/zero");
+  ExpectError("train --device cpu --ranks 1048576", "GT-E0803", "open files");
+  ExpectError("trace --model.hf_path /dev", "GT-E0705", "config.json");
+}
+
+TEST(Cli, SaysWhichBuildItIs) {
+  Outcome outcome = RunGt("--version");
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_TRUE(outcome.output.starts_with("gt 0.")) << outcome.output;
+  EXPECT_NE(outcome.output.find("libtorch 2."), std::string::npos) << outcome.output;
+}
+
+TEST(Cli, ModelsAreListed) {
+  Outcome outcome = RunGt("models");
+  EXPECT_EQ(outcome.status, 0);
+  for (const char* part : {"--model.name llama3", "--model.name qwen3", "deepseek_v3",
+                           "8,030,261,248", "671,026,404,352", "debugmodel", "hf_path"}) {
+    EXPECT_NE(outcome.output.find(part), std::string::npos) << part << "\n" << outcome.output;
+  }
+}
+
+TEST(Cli, UnknownHostsAreNamed) {
+  Outcome outcome =
+      RunGt("train --device cpu --comm.init_timeout_seconds 1",
+            "RANK=1 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_PORT=29999 MASTER_ADDR=no-such-host.invalid ");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.output.find("GT-E0804: the host \"no-such-host.invalid\""), std::string::npos)
+      << outcome.output;
+  EXPECT_EQ(outcome.output.find("frame #"), std::string::npos) << outcome.output;
 }
 
 TEST(Cli, TracedGraphGoesThroughOpt) {
@@ -176,8 +218,27 @@ TEST(Cli, TrainedModelGenerates) {
   fs::remove_all(folder);
 }
 
+// A vocabulary of 256 has room for bytes alone: they are taken without being asked for.
+TEST(Cli, TheSmallestModelTrainsAndGeneratesWithoutFurtherFlags) {
+  fs::path folder = fs::temp_directory_path() / ("gt_cli_tiny_" + std::to_string(getpid()));
+  Outcome trained = RunGt(
+      "train --device cpu --model.flavor tiny --training.steps 1 --training.seq_len 16 "
+      "--dump_folder '" +
+      folder.string() + " here'");
+  EXPECT_EQ(trained.status, 0) << trained.output;
+  EXPECT_NE(trained.output.find("tokens are bytes"), std::string::npos) << trained.output;
+  // Suggested commands can be pasted.
+  EXPECT_NE(trained.output.find("gt generate --model '" + folder.string() + " here/hf'"),
+            std::string::npos)
+      << trained.output;
+  Outcome text = RunGt("generate --device cpu --prompt God --max_new_tokens 4 --model '" +
+                       folder.string() + " here'");
+  EXPECT_EQ(text.status, 0) << text.output;
+  fs::remove_all(folder.string() + " here");
+}
+
 TEST(Cli, DocumentsAreUpToDate) {
-  for (std::string page : {"errors", "passes"}) {
+  for (std::string page : {"errors", "passes", "torchtitan"}) {
     EXPECT_EQ(FileText(GT_SOURCE_DIR "/docs/" + page + ".md"), RunGt("docs " + page).output)
         << "run: ./gt docs " << page << " > docs/" << page << ".md";
   }

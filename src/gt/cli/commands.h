@@ -17,6 +17,7 @@ int RunMemory(Arguments args);
 int RunSimulate(Arguments args);
 int RunGenerate(Arguments args);
 int RunInfo(Arguments args);
+int RunModels(Arguments args);
 int RunDraw(Arguments args);
 int RunDocs(Arguments args);
 

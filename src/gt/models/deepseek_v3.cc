@@ -425,6 +425,7 @@ ModelPtr FromHf(const HfConfig& hf, const ModelOptions& options) {
 
 const ModelRegistration kRegistration({
     .name = "deepseek_v3",
+    .source = "DeepSeek-V3 of DeepSeek, mixture of experts with latent attention",
     .flavors = FlavorNames(kFlavors),
     .build =
         [](const std::string& name, const ModelOptions& options) {

@@ -103,6 +103,7 @@ ModelPtr FromHf(const HfConfig& hf, const ModelOptions& options) {
 
 const ModelRegistration kRegistration({
     .name = "llama3",
+    .source = "Llama 3.1 and 3.2 of Meta",
     .flavors = FlavorNames(kFlavors),
     .build =
         [](const std::string& name, const ModelOptions& options) {

@@ -109,6 +109,7 @@ using ModelPtr = std::shared_ptr<LanguageModel>;
 
 struct ModelFamily {
   std::string name;
+  std::string source;  // whose models they are, for people
   std::vector<std::string> flavors;
   std::function<ModelPtr(const std::string& flavor, const ModelOptions&)> build;
   // Values of "model_type" in config.json that this family reads, and how.

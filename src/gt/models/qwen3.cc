@@ -183,6 +183,7 @@ ModelPtr FromHf(const HfConfig& hf, const ModelOptions& options) {
 
 const ModelRegistration kRegistration({
     .name = "qwen3",
+    .source = "Qwen 3 of Alibaba, dense and mixture of experts",
     .flavors = FlavorNames(kFlavors),
     .build =
         [](const std::string& name, const ModelOptions& options) {
