@@ -17,10 +17,11 @@ constexpr const char* kTorchtitanIntroduction = R"(# Coming from torchtitan
 
 <!-- Made by `gt docs torchtitan`; do not edit. -->
 
-gt takes its names from torchtitan, and reads its TOML files as far as they mean the same:
+gt takes its names from torchtitan, and reads its TOML files (`--config FILE`, `--job.config_file FILE`)
+and flags as far as they mean the same:
 
 ```
-./gt train --config path/to/llama3_8b.toml --training.dataset_path path/to/data
+./gt train --job.dump_folder out --optimizer.name AdamW --activation_checkpoint.mode selective --compile.enable --training.steps 5
 ```
 
 - **Same names, same meaning.** Most options of `[model]`, `[training]`, `[optimizer]`,

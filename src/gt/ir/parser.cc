@@ -1070,7 +1070,7 @@ std::unique_ptr<Graph> Parse(std::string_view text, std::string_view file_name) 
 
 std::unique_ptr<Graph> ParseFile(const std::string& path) {
   // The step of a model with hundreds of layers has some hundred megabytes.
-  constexpr size_t kLargest = size_t{2} << 30;
+  constexpr size_t kLargest = size_t{512} << 20;
   std::string text;
   try {
     text = ReadWholeFile(path, kLargest);

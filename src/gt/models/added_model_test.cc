@@ -288,6 +288,7 @@ ModelPtr FromHf(const HfConfig& hf, const ModelOptions& options) {
 
 const ModelRegistration kRegistration({
     .name = "alibi_window",
+    .source = "a decoder whose attention reaches back a fixed number of tokens",
     .flavors = FlavorNames(kFlavors),
     .build =
         [](const std::string& name, const ModelOptions& options) {
