@@ -1,10 +1,10 @@
 // gt: trains language models by capturing the whole train step as one graph.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <torch/version.h>
-    #include <poll.h>
 #include <unistd.h>
-    
+
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -19,131 +19,130 @@
 #include "gt/cli/opt.h"
 #include "gt/exec/device.h"
 
-    namespace {
+namespace {
 
-  using gt::cli::Arguments;
+using gt::cli::Arguments;
 
-  struct Command {
-    std::string_view name;
-    std::string_view summary;
-    int (*run)(Arguments);
-  };
+struct Command {
+  std::string_view name;
+  std::string_view summary;
+  int (*run)(Arguments);
+};
 
-  constexpr Command kCommands[] = {
-      {"train", "train a model (without flags: a small one on the text that ships with gt)",
-       gt::cli::RunTrain},
-      {"launch", "run a command on several ranks of this machine, one process each",
-       gt::cli::RunLaunch},
-      {"generate", "continue a text with a trained model", gt::cli::RunGenerate},
-      {"models", "list the families and flavors of models", gt::cli::RunModels},
-      {"info", "print what a model weighs: parameters, arithmetic, memory under a parallelism",
-       gt::cli::RunInfo},
-      {"trace", "capture a model's train step as a graph, without its weights", gt::cli::RunTrace},
-      {"memory", "print what a train step needs of the device's memory, without allocating it",
-       gt::cli::RunMemory},
-      {"simulate",
-       "predict how long a train step takes on a cluster, and what of it is communication",
-       gt::cli::RunSimulate},
-      {"opt", "run passes on a graph in text form",
-       [](Arguments args) {
-         return gt::RunOpt({args.begin(), args.end()});
-       }},
-      {"draw", "draw a part of a graph as a picture", gt::cli::RunDraw},
-      {"docs", "print the pages of documentation that are made from the program", gt::cli::RunDocs},
-  };
+constexpr Command kCommands[] = {
+    {"train", "train a model (without flags: a small one on the text that ships with gt)",
+     gt::cli::RunTrain},
+    {"launch", "run a command on several ranks of this machine, one process each",
+     gt::cli::RunLaunch},
+    {"generate", "continue a text with a trained model", gt::cli::RunGenerate},
+    {"models", "list the families and flavors of models", gt::cli::RunModels},
+    {"info", "print what a model weighs: parameters, arithmetic, memory under a parallelism",
+     gt::cli::RunInfo},
+    {"trace", "capture a model's train step as a graph, without its weights", gt::cli::RunTrace},
+    {"memory", "print what a train step needs of the device's memory, without allocating it",
+     gt::cli::RunMemory},
+    {"simulate",
+     "predict how long a train step takes on a cluster, and what of it is communication",
+     gt::cli::RunSimulate},
+    {"opt", "run passes on a graph in text form",
+     [](Arguments args) {
+       return gt::RunOpt({args.begin(), args.end()});
+     }},
+    {"draw", "draw a part of a graph as a picture", gt::cli::RunDraw},
+    {"docs", "print the pages of documentation that are made from the program", gt::cli::RunDocs},
+};
 
-  void PrintHelp() {
-    fmt::print(
-        "gt captures the train step of a language model as one graph, rewrites it and replays "
-        "it.\n\n"
-        "usage: gt COMMAND [ARGUMENTS]\n\n");
-    for (const Command& command : kCommands)
-      fmt::print("  {:<8} {}\n", command.name, command.summary);
-    fmt::print(
-        "\nof the launcher ./gt, for working on gt itself:\n\n"
-        "  test     run every test (--slow: also the long ones)\n"
-        "  bench    run the benchmarks\n"
-        "  fuzz     run a fuzz target\n"
-        "  build    build only\n"
-        "  format   format the source\n"
-        "\n'gt COMMAND --help' shows the flags of a command, 'gt --version' which build this "
-        "is.\n");
+void PrintHelp() {
+  fmt::print(
+      "gt captures the train step of a language model as one graph, rewrites it and replays "
+      "it.\n\n"
+      "usage: gt COMMAND [ARGUMENTS]\n\n");
+  for (const Command& command : kCommands)
+    fmt::print("  {:<8} {}\n", command.name, command.summary);
+  fmt::print(
+      "\nof the launcher ./gt, for working on gt itself:\n\n"
+      "  test     run every test (--slow: also the long ones)\n"
+      "  bench    run the benchmarks\n"
+      "  fuzz     run a fuzz target\n"
+      "  build    build only\n"
+      "  format   format the source\n"
+      "\n'gt COMMAND --help' shows the flags of a command, 'gt --version' which build this "
+      "is.\n");
+}
+
+int Run(const std::vector<std::string>& args) {
+  if (args.empty() || args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
+    PrintHelp();
+    return 0;
   }
+  if (args[0] == "--version") {
+    fmt::print("gt {} (build {}), libtorch {}\n", GT_VERSION, gt::BuildId(), TORCH_VERSION);
+    return 0;
+  }
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) {
+    if (command.name == args[0]) return command.run(Arguments(args).subspan(1));
+    names.emplace_back(command.name);
+  }
+  gt::Fail(gt::ErrorCode::kUnknownOption, "there is no command '{}'{}; 'gt --help' lists them",
+           args[0], gt::DidYouMean(args[0], names));
+}
 
-  int Run(const std::vector<std::string>& args) {
-    if (args.empty() || args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
-      PrintHelp();
-      return 0;
+// A file that is opened while a standard stream is closed would take its number, and what is printed
+// would go there. Opened the wrong way round, the streams still fail when they are used.
+void OccupyStandardStreams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    [[maybe_unused]] const int opened = open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+// Not fmt::print, which throws when nobody can be told.
+void Complain(const gt::Error& error) {
+  std::fputs(fmt::format("gt: {}\n", error.what()).c_str(), stderr);
+}
+
+// `output_error`: why standard output could not be written, if that ended the command.
+int RunReportingErrors(const std::vector<std::string>& args, int* output_error) {
+  try {
+    return Run(args);
+  } catch (const gt::Error& error) {
+    Complain(error);
+    return error.code() == gt::ErrorCode::kInternal ? 70 : 1;
+  } catch (const std::exception& error) {
+    const auto* of_system = dynamic_cast<const std::system_error*>(&error);
+    if (of_system != nullptr && std::ferror(stdout) != 0) {  // thrown by fmt::print
+      *output_error = of_system->code().value();
+      return 1;
     }
-    if (args[0] == "--version") {
-      fmt::print("gt {} (build {}), libtorch {}\n", GT_VERSION, gt::BuildId(), TORCH_VERSION);
-      return 0;
-    }
-    std::vector<std::string> names;
-    for (const Command& command : kCommands) {
-      if (command.name == args[0]) return command.run(Arguments(args).subspan(1));
-      names.emplace_back(command.name);
-    }
-    gt::Fail(gt::ErrorCode::kUnknownOption, "there is no command '{}'{}; 'gt --help' lists them",
-             args[0], gt::DidYouMean(args[0], names));
+    Complain(gt::Error(gt::ErrorCode::kInternal, error.what()));
+    return 70;
   }
+}
 
-  // A file that is opened while a standard stream is closed would take its number, and what is printed
-  // would go there. Opened the wrong way round, the streams still fail when they are used.
-  void OccupyStandardStreams() {
-    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-      if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
-      [[maybe_unused]] const int opened =
-          open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
-    }
-  }
+// Of a pipe, also when it was noticed so long ago that nobody knows the reason any more.
+bool OutputReaderIsGone() {
+  pollfd output = {.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  return poll(&output, 1, 0) > 0 && (output.revents & POLLERR) != 0;
+}
 
-  // Not fmt::print, which throws when nobody can be told.
-  void Complain(const gt::Error& error) {
-    std::fputs(fmt::format("gt: {}\n", error.what()).c_str(), stderr);
-  }
-
-  // `output_error`: why standard output could not be written, if that ended the command.
-  int RunReportingErrors(const std::vector<std::string>& args, int* output_error) {
-    try {
-      return Run(args);
-    } catch (const gt::Error& error) {
-      Complain(error);
-      return error.code() == gt::ErrorCode::kInternal ? 70 : 1;
-    } catch (const std::exception& error) {
-      const auto* of_system = dynamic_cast<const std::system_error*>(&error);
-      if (of_system != nullptr && std::ferror(stdout) != 0) {  // thrown by fmt::print
-        *output_error = of_system->code().value();
-        return 1;
-      }
-      Complain(gt::Error(gt::ErrorCode::kInternal, error.what()));
-      return 70;
-    }
-  }
-
-  // Of a pipe, also when it was noticed so long ago that nobody knows the reason any more.
-  bool OutputReaderIsGone() {
-    pollfd output = {.fd = STDOUT_FILENO, .events = 0, .revents = 0};
-    return poll(&output, 1, 0) > 0 && (output.revents & POLLERR) != 0;
-  }
-
-  // Output that is lost must not look like success. Network file systems report that a disk is full as
-  // late as when the file is closed.
-  int FinishOutput(int status, int output_error) {
-    const bool failed = std::ferror(stdout) != 0;
-    if (failed && OutputReaderIsGone()) return 128 + SIGPIPE;  // it has seen enough, such as head
-    const bool closed = std::fclose(stdout) == 0;
-    if (!closed) output_error = errno;
-    if (!failed && closed) return status;
-    if (output_error == EPIPE) return 128 + SIGPIPE;
-    const std::string reason =
-        output_error == 0 ? "" : ": " + std::generic_category().message(output_error);
-    Complain(gt::Error(
-        gt::ErrorCode::kCannotWrite,
-        fmt::format("standard output could not be written{}; what was printed is not complete",
-                    reason)));
-    return status == 0 ? 1 : status;
-  }
+// Output that is lost must not look like success. Network file systems report that a disk is full as
+// late as when the file is closed.
+int FinishOutput(int status, int output_error) {
+  const bool failed = std::ferror(stdout) != 0;
+  if (failed && OutputReaderIsGone()) return 128 + SIGPIPE;  // it has seen enough, such as head
+  const bool closed = std::fclose(stdout) == 0;
+  if (!closed) output_error = errno;
+  if (!failed && closed) return status;
+  if (output_error == EPIPE) return 128 + SIGPIPE;
+  const std::string reason =
+      output_error == 0 ? "" : ": " + std::generic_category().message(output_error);
+  Complain(gt::Error(
+      gt::ErrorCode::kCannotWrite,
+      fmt::format("standard output could not be written{}; what was printed is not complete",
+                  reason)));
+  return status == 0 ? 1 : status;
+}
 
 }  // namespace
 

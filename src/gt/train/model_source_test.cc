@@ -143,7 +143,7 @@ TEST_F(ModelSourceTest, WeightsBecomeFloat32OnTheCpu) {
   Config config;
   config.model.flavor = "tiny";
   config.training.dtype = TrainingDtype::kBfloat16;
-  config.training.mixed_precision_param = TrainingDtype::kBfloat16;
+  config.training.mixed_precision_param = ComputeDtype::kBfloat16;
   ModelPtr model = BuildConfiguredModel(config);
   InitializeModel(*model, config, at::kCPU);
   AdamW optimizer(NamedTensors(), config.optimizer);

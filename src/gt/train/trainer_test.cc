@@ -247,7 +247,7 @@ TEST_F(TrainerTest, ReportsValidationTensorBoardAndProfiles) {
 
 TEST_F(TrainerTest, TokensOutsideTheVocabularyAreNamed) {
   Config config = Job("vocabulary");
-  config.model.tokenizer_path = "";  // 2048 tokens for a model with 256
+  config.model.tokenizer_path = GT_SOURCE_DIR "/data/tokenizer";  // 2048 tokens for a model with 256
   MessageOf([&] { Train(config); }, ErrorCode::kTokenOutOfVocabulary);
 }
 
@@ -256,7 +256,8 @@ TEST_F(TrainerTest, WritesTheResolvedConfig) {
   Train(config);
   Config read;
   LoadTomlFile(config.dump_folder + "/config.toml", &read);
-  EXPECT_TRUE(read == config);
+  config.training.mixed_precision_param = ComputeDtype::kFloat32;  // what auto means on a CPU
+  EXPECT_EQ(ToToml(read), ToToml(config));
 }
 
 TEST(LearningRate, WarmsUpStaysAndDecaysToZero) {
