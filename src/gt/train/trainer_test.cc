@@ -247,7 +247,8 @@ TEST_F(TrainerTest, ReportsValidationTensorBoardAndProfiles) {
 
 TEST_F(TrainerTest, TokensOutsideTheVocabularyAreNamed) {
   Config config = Job("vocabulary");
-  config.model.tokenizer_path = GT_SOURCE_DIR "/data/tokenizer";  // 2048 tokens for a model with 256
+  config.model.tokenizer_path =
+      GT_SOURCE_DIR "/data/tokenizer";  // 2048 tokens for a model with 256
   MessageOf([&] { Train(config); }, ErrorCode::kTokenOutOfVocabulary);
 }
 
