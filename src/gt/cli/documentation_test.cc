@@ -139,7 +139,8 @@ TEST_P(Documentation, CommandsRun) {
 
 std::vector<std::string> Pages() {
   std::vector<std::string> pages = {"README.md"};
-  for (const auto& entry : fs::directory_iterator(kSource / "docs")) {
+  std::error_code error;  // the tests may have been carried to a machine without sources
+  for (const auto& entry : fs::directory_iterator(kSource / "docs", error)) {
     if (entry.path().extension() != ".md" || CommandsOf(entry.path()).empty()) continue;
     pages.push_back("docs/" + entry.path().filename().string());
   }
