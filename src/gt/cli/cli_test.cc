@@ -66,6 +66,7 @@ TEST(Cli, MistakesAreAnsweredWithTheNearestName) {
   ExpectError("generate --top_p 0", "GT-E0102", "--top_p");
   ExpectError("generate --prompt a --prompt_file b", "GT-E0106", "--prompt_file");
   ExpectError("generate --prompt_file /tmp", "GT-E0702", "/tmp");
+  ExpectError("generate --prompt_file /dev/zero", "GT-E0702", "larger");
   ExpectError("generate --prompts_file /tmp", "GT-E0702", "--prompts_file");
   ExpectError("info --model.flavor 8B --tensor_parallel_degree 16", "GT-E0106", "key/value heads");
 }

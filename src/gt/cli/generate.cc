@@ -7,13 +7,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <utility>
 
 #include "gt/base/error.h"
+#include "gt/base/read_file.h"
 #include "gt/base/text.h"
 #include "gt/cli/commands.h"
 #include "gt/config/command_line.h"
@@ -73,13 +71,12 @@ void AddFlags(CommandLine& line, Request& request) {
 }
 
 std::string ReadPromptFile(const std::string& path, const char* flag) {
-  std::ifstream file(path, std::ios::binary);
-  std::error_code error;
-  // Opening a folder succeeds; reading from it does not.
-  if (!file || std::filesystem::is_directory(path, error)) {
-    Fail(ErrorCode::kDataUnreadable, "cannot read the prompt from '{}' ({})", path, flag);
+  try {
+    return ReadWholeFile(path);
+  } catch (const UnreadableFile& error) {
+    Fail(ErrorCode::kDataUnreadable, "cannot read the prompt from '{}' ({}): {}", path, flag,
+         error.what());
   }
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 // The end of the last line begins no other one.
