@@ -1,35 +1,23 @@
 // The program as a user meets it: exit codes, messages, files.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+
+#include "gt/cli/shell_test_util.h"
 
 namespace gt::cli_test {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Outcome {
-  int status;
-  std::string output;  // both streams
-};
+using testing::RunInShell;
+using Outcome = testing::ShellOutcome;
 
 Outcome RunGt(const std::string& arguments, const std::string& environment = "") {
-  std::string command =
-      environment + "GT_HOME=" GT_SOURCE_DIR " " GT_BINARY " " + arguments + " 2>&1";
-  FILE* pipe = popen(command.c_str(), "r");
-  Outcome outcome{-1, ""};
-  std::array<char, 4096> buffer;
-  while (size_t count = fread(buffer.data(), 1, buffer.size(), pipe))
-    outcome.output.append(buffer.data(), count);
-  int status = pclose(pipe);
-  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
+  return RunInShell(environment + "GT_HOME=" GT_SOURCE_DIR " " GT_BINARY " " + arguments + " 2>&1");
 }
 
 void ExpectError(const std::string& arguments, const std::string& code, const std::string& part) {

@@ -6,12 +6,8 @@
 // works on the checkout itself (test, bench, build, fuzz, format) is not run from within a test; such
 // a line must name a script and, for bench, a benchmark that exist.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -19,12 +15,15 @@
 #include <string>
 #include <vector>
 
+#include "gt/base/slow_test_util.h"
+#include "gt/cli/shell_test_util.h"
 #include "gt/storage/temp_folder_test_util.h"
 
 namespace gt::documentation_test {
 namespace {
 
 namespace fs = std::filesystem;
+using Outcome = testing::ShellOutcome;
 using testing::TempFolder;
 
 const fs::path kSource = GT_SOURCE_DIR;
@@ -81,22 +80,8 @@ bool IsForDevelopers(const Command& command) {
   return true;
 }
 
-struct Outcome {
-  int status = -1;
-  std::string output;  // both streams
-};
-
 Outcome RunLine(const std::string& line, const fs::path& folder) {
-  FILE* pipe =
-      popen(("cd '" + folder.string() + "' && { " + line + "\n} 2>&1 < /dev/null").c_str(), "r");
-  Outcome outcome;
-  std::array<char, 4096> buffer;
-  while (size_t count = fread(buffer.data(), 1, buffer.size(), pipe)) {
-    outcome.output.append(buffer.data(), count);
-  }
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) outcome.status = WEXITSTATUS(status);
-  return outcome;
+  return testing::RunInShell("cd '" + folder.string() + "' && { " + line + "\n} 2>&1 < /dev/null");
 }
 
 // A folder that looks like a checkout to a reader. Training that leaves the number of steps to the
@@ -105,8 +90,7 @@ void MakeCheckout(const fs::path& folder) {
   for (const char* name : {"configs", "data", "tests"}) {
     fs::create_directory_symlink(kSource / name, folder / name);
   }
-  const char* slow = std::getenv("GT_SLOW");
-  const std::string fewer_steps = slow != nullptr && slow == std::string("1") ? "" : R"(
+  const std::string fewer_steps = testing::SlowTestsWanted() ? "" : R"(
 case "$*" in
   *--training.steps*) ;;
   train | "train "*) set -- "$@" --training.steps 2 ;;

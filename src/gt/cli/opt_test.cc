@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "gt/cli/shell_test_util.h"
 #include "gt/passes/registry.h"
 
 namespace gt::opt_test {
@@ -20,10 +21,7 @@ constexpr std::string_view kGraph =
     "  return result \"y\" %y\n"
     "}\n";
 
-struct Outcome {
-  int status;
-  std::string output;  // stdout and stderr
-};
+using Outcome = testing::ShellOutcome;
 
 class Opt : public ::testing::Test {
  protected:
@@ -36,13 +34,7 @@ class Opt : public ::testing::Test {
 
   std::string Path(const std::string& name) const { return (folder_ / name).string(); }
   Outcome Run(const std::string& args) const {
-    FILE* pipe = popen((std::string(GT_BINARY) + " opt " + args + " 2>&1").c_str(), "r");
-    Outcome outcome;
-    char buffer[4096];
-    while (size_t count = fread(buffer, 1, sizeof buffer, pipe))
-      outcome.output.append(buffer, count);
-    outcome.status = WEXITSTATUS(pclose(pipe));
-    return outcome;
+    return testing::RunInShell(std::string(GT_BINARY) + " opt " + args + " 2>&1");
   }
 
  private:

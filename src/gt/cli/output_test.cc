@@ -1,33 +1,27 @@
 // Output that cannot be written: the program says so, and what was there before is not lost.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+
+#include "gt/cli/shell_test_util.h"
+#include "gt/storage/temp_folder_test_util.h"
 
 namespace gt {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct ShellOutcome {
-  int status;
-  std::string output;
-};
+using testing::ShellOutcome;
 
 // $GT is the program, $IN a graph, $DIR a folder.
 class OutputTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::temp_directory_path() / fmt::format("gt_output_test_{}", getpid());
-    fs::create_directories(folder_);
     std::ofstream graph(folder_ / "in.gtir");
     graph << "graph @g(%x0: input \"x\" f32[4]) {\n";
     // Longer than any buffer.
@@ -37,29 +31,16 @@ class OutputTest : public ::testing::Test {
     }
     graph << "  return result \"y\" %x3000\n}\n";
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   ShellOutcome Shell(const std::string& script) const {
-    const std::string command =
-        fmt::format("export GT_HOME={} GT={} DIR={} IN={}/in.gtir; {}", GT_SOURCE_DIR, GT_BINARY,
-                    folder_.string(), folder_.string(), script);
-    FILE* pipe = popen(command.c_str(), "r");
-    ShellOutcome outcome{-1, ""};
-    std::array<char, 4096> buffer;
-    while (size_t count = fread(buffer.data(), 1, buffer.size(), pipe)) {
-      outcome.output.append(buffer.data(), count);
-    }
-    const int status = pclose(pipe);
-    outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    return outcome;
+    return testing::RunInShell(fmt::format("export GT_HOME={} GT={} DIR={} IN={}/in.gtir; {}",
+                                           GT_SOURCE_DIR, GT_BINARY, folder_.path().string(),
+                                           folder_.path().string(), script));
   }
 
-  std::string TextOf(const std::string& name) const {
-    std::ifstream file(folder_ / name, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  }
+  std::string TextOf(const std::string& name) const { return testing::ReadText(folder_ / name); }
 
-  fs::path folder_;
+  testing::TempFolder folder_;
 };
 
 // Little output, which waits in a buffer until the end, and much.
@@ -108,7 +89,7 @@ TEST_F(OutputTest, AFileThatCannotBeWrittenStaysAsItWas) {
     EXPECT_EQ(outcome.status, 1) << command << outcome.output;
     EXPECT_NE(outcome.output.find("GT-E0704"), std::string::npos) << command << outcome.output;
     EXPECT_EQ(TextOf("out"), "old") << command;
-    EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 2)
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()), 2)
         << command;
   }
 }

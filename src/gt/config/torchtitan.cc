@@ -19,17 +19,34 @@ constexpr std::string_view kLoadHf = "checkpoint.initial_load_in_hf";
 constexpr std::string_view kLoadPath = "checkpoint.initial_load_path";
 constexpr std::string_view kAssets = "model.hf_assets_path";
 
+// Notes of several rows.
+constexpr std::string_view kResolvedConfig =
+    "the resolved configuration is dump_folder/config.toml";
+constexpr std::string_view kNoPipelines = "there is no pipeline parallelism yet";
+constexpr std::string_view kNoFloat8 = "gt has no float8 kernels";
+constexpr std::string_view kOfNoConverter = "settings of model.converters, of which gt has none";
+constexpr std::string_view kWholeCheckpoints =
+    "checkpoints are whole; the weights alone are exported to dump_folder/hf";
+constexpr std::string_view kPolicyChooses =
+    "compile.memory_policy chooses; gt memory shows what each needs";
+constexpr std::string_view kAlwaysCaptured =
+    "the step is always captured; compile.mode eager is without";
+constexpr std::string_view kNoPython = "gt runs no Python: there are no options but its own";
+constexpr std::string_view kAlwaysFused = "updates are always fused";
+constexpr std::string_view kScheduledTensorParallel =
+    "collectives of tensor parallelism are scheduled in the graph";
+constexpr std::string_view kRankZeroReports = "rank 0 reports for all";
+constexpr std::string_view kRunGtMemory = "run gt memory with the same file instead";
+
 constexpr auto kOptions = std::to_array<TorchtitanOption>({
     {"job.dump_folder", kRenamed, "dump_folder"},
     {"job.description", kIgnored},
     {"job.config_file", kIgnored, "", "", "the flag --job.config_file FILE is --config FILE"},
-    {"job.print_args", kIgnored, "", "", "the resolved configuration is dump_folder/config.toml"},
-    {"job.print_config", kIgnored, "", "", "the resolved configuration is dump_folder/config.toml"},
-    {"job.save_config_file", kIgnored, "", "",
-     "the resolved configuration is dump_folder/config.toml"},
+    {"job.print_args", kIgnored, "", "", kResolvedConfig},
+    {"job.print_config", kIgnored, "", "", kResolvedConfig},
+    {"job.save_config_file", kIgnored, "", "", kResolvedConfig},
     {"job.use_for_integration_test", kIgnored},
-    {"job.custom_config_module", kRefused, "", "",
-     "gt runs no Python: there are no options but its own"},
+    {"job.custom_config_module", kRefused, "", "", kNoPython},
 
     {kAssets, kCombined, "model.tokenizer_path", "",
      "with checkpoint.initial_load_in_hf it is model.hf_path"},
@@ -40,8 +57,8 @@ constexpr auto kOptions = std::to_array<TorchtitanOption>({
      "the models of gt norm with RMSNorm"},
 
     {"optimizer.name", kRefused, "", "AdamW|adamw", "gt has AdamW alone"},
-    {"optimizer.implementation", kIgnored, "", "", "updates are always fused"},
-    {"optimizer.fused", kIgnored, "", "", "updates are always fused"},
+    {"optimizer.implementation", kIgnored, "", "", kAlwaysFused},
+    {"optimizer.fused", kIgnored, "", "", kAlwaysFused},
     {"optimizer.early_step_in_backward", kRefused, "", "false",
      "updates follow the whole backward, so that gradients can be clipped"},
     {"lr_scheduler.lr_min", kRenamed, "lr_scheduler.min_lr_factor"},
@@ -61,10 +78,9 @@ constexpr auto kOptions = std::to_array<TorchtitanOption>({
     {"training.pipeline_parallel_degree", kRenamed, "parallelism.pipeline_parallel_degree"},
     {"training.fsdp_reshard_after_forward", kRenamed, "parallelism.fsdp_reshard_after_forward"},
     {"training.debug_moe_force_load_balance", kRenamed, "debug.moe_force_load_balance"},
-    {"training.compile", kIgnored, "", "",
-     "the step is always captured; compile.mode eager is without"},
-    {"training.fp8_linear", kRefused, "", "|false", "gt has no float8 kernels"},
-    {"training.enable_float8_linear", kRefused, "", "false", "gt has no float8 kernels"},
+    {"training.compile", kIgnored, "", "", kAlwaysCaptured},
+    {"training.fp8_linear", kRefused, "", "|false", kNoFloat8},
+    {"training.enable_float8_linear", kRefused, "", "false", kNoFloat8},
     {"training.enable_cpu_offload", kRefused, "", "false",
      "parameters stay on the device; compile.memory_policy sac_and_offload moves activations"},
     {"training.mixed_precision_reduce", kRefused, "", "float32",
@@ -78,35 +94,24 @@ constexpr auto kOptions = std::to_array<TorchtitanOption>({
     {"debug.deterministic", kRenamed, "training.deterministic"},
     {"debug.deterministic_warn_only", kIgnored, "", "false",
      "an operator without a deterministic kernel is an error"},
-    {"debug.print_config", kIgnored, "", "",
-     "the resolved configuration is dump_folder/config.toml"},
-    {"debug.save_config_file", kIgnored, "", "",
-     "the resolved configuration is dump_folder/config.toml"},
+    {"debug.print_config", kIgnored, "", "", kResolvedConfig},
+    {"debug.save_config_file", kIgnored, "", "", kResolvedConfig},
     {"debug.enable_structured_logging", kIgnored},
 
     {"parallelism.enable_compiled_autograd", kIgnored},
     {"parallelism.disable_loss_parallel", kIgnored, "", "",
      "the loss is computed where the vocabulary's shards are"},
-    {"parallelism.enable_async_tensor_parallel", kIgnored, "", "false",
-     "collectives of tensor parallelism are scheduled in the graph"},
+    {"parallelism.enable_async_tensor_parallel", kIgnored, "", "false", kScheduledTensorParallel},
     {"parallelism.enable_sequence_parallel", kIgnored, "", "true",
      "sequences are always sharded between layers"},
-    {"parallelism.pipeline_parallel_schedule", kIgnored, "", "",
-     "there is no pipeline parallelism yet"},
-    {"parallelism.pipeline_parallel_schedule_csv", kIgnored, "", "",
-     "there is no pipeline parallelism yet"},
-    {"parallelism.pipeline_parallel_split_points", kIgnored, "", "",
-     "there is no pipeline parallelism yet"},
-    {"parallelism.pipeline_parallel_layers_per_stage", kIgnored, "", "",
-     "there is no pipeline parallelism yet"},
-    {"parallelism.pipeline_parallel_first_stage_less_layers", kIgnored, "", "",
-     "there is no pipeline parallelism yet"},
-    {"parallelism.pipeline_parallel_last_stage_less_layers", kIgnored, "", "",
-     "there is no pipeline parallelism yet"},
-    {"parallelism.pipeline_parallel_microbatch_size", kIgnored, "", "",
-     "there is no pipeline parallelism yet"},
-    {"parallelism.module_fqns_per_model_part", kIgnored, "", "",
-     "there is no pipeline parallelism yet"},
+    {"parallelism.pipeline_parallel_schedule", kIgnored, "", "", kNoPipelines},
+    {"parallelism.pipeline_parallel_schedule_csv", kIgnored, "", "", kNoPipelines},
+    {"parallelism.pipeline_parallel_split_points", kIgnored, "", "", kNoPipelines},
+    {"parallelism.pipeline_parallel_layers_per_stage", kIgnored, "", "", kNoPipelines},
+    {"parallelism.pipeline_parallel_first_stage_less_layers", kIgnored, "", "", kNoPipelines},
+    {"parallelism.pipeline_parallel_last_stage_less_layers", kIgnored, "", "", kNoPipelines},
+    {"parallelism.pipeline_parallel_microbatch_size", kIgnored, "", "", kNoPipelines},
+    {"parallelism.module_fqns_per_model_part", kIgnored, "", "", kNoPipelines},
     {"parallelism.context_parallel_load_balancer", kIgnored, "", "",
      "gt balances causal attention itself"},
     {"parallelism.context_parallel_rotate_method", kIgnored, "", "",
@@ -118,12 +123,10 @@ constexpr auto kOptions = std::to_array<TorchtitanOption>({
 
     {"experimental.context_parallel_degree", kRenamed, "parallelism.context_parallel_degree"},
     {"experimental.pipeline_parallel_degree", kRenamed, "parallelism.pipeline_parallel_degree"},
-    {"experimental.enable_async_tensor_parallel", kIgnored, "", "false",
-     "collectives of tensor parallelism are scheduled in the graph"},
+    {"experimental.enable_async_tensor_parallel", kIgnored, "", "false", kScheduledTensorParallel},
     {"experimental.custom_import", kRefused, "", "",
      "gt runs no Python; docs/adding_a_model.md adds models"},
-    {"experimental.custom_args_module", kRefused, "", "",
-     "gt runs no Python: there are no options but its own"},
+    {"experimental.custom_args_module", kRefused, "", "", kNoPython},
 
     {"checkpoint.enable_checkpoint", kRenamed, "checkpoint.enable"},
     {"checkpoint.async_mode", kRenamed, "checkpoint.async_mode", "async_with_pinned_mem=async"},
@@ -135,12 +138,9 @@ constexpr auto kOptions = std::to_array<TorchtitanOption>({
     {"checkpoint.initial_load_in_hf_quantized", kRefused, "", "false",
      "weights are read in bfloat16, float16 and float32; convert the folder first"},
     {"checkpoint.initial_load_model_only", kIgnored, "", "", "model.hf_path holds a model alone"},
-    {"checkpoint.model_weights_only", kIgnored, "", "",
-     "checkpoints are whole; the weights alone are exported to dump_folder/hf"},
-    {"checkpoint.last_save_model_only", kIgnored, "", "",
-     "checkpoints are whole; the weights alone are exported to dump_folder/hf"},
-    {"checkpoint.last_save_model_weights_only", kIgnored, "", "",
-     "checkpoints are whole; the weights alone are exported to dump_folder/hf"},
+    {"checkpoint.model_weights_only", kIgnored, "", "", kWholeCheckpoints},
+    {"checkpoint.last_save_model_only", kIgnored, "", "", kWholeCheckpoints},
+    {"checkpoint.last_save_model_weights_only", kIgnored, "", "", kWholeCheckpoints},
     {"checkpoint.enable_first_step_checkpoint", kIgnored, "", "false",
      "the first checkpoint is that of checkpoint.interval"},
     {"checkpoint.create_seed_checkpoint", kIgnored, "", "false",
@@ -154,10 +154,9 @@ constexpr auto kOptions = std::to_array<TorchtitanOption>({
      "no policy changes a bit of the results"},
     {kSelective, kCombined, "compile.memory_policy", "op=eager",
      "with mode selective; every second layer and the like become eager"},
-    {"activation_checkpoint.memory_budget", kIgnored, "", "",
-     "compile.memory_policy chooses; gt memory shows what each needs"},
+    {"activation_checkpoint.memory_budget", kIgnored, "", "", kPolicyChooses},
     {"activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", kIgnored, "", "",
-     "compile.memory_policy chooses; gt memory shows what each needs"},
+     kPolicyChooses},
     {"activation_checkpoint.visualize_memory_budget_pareto", kIgnored, "", "false",
      "gt memory shows what each compile.memory_policy needs"},
     {"activation_checkpoint.early_stop", kIgnored},
@@ -166,16 +165,15 @@ constexpr auto kOptions = std::to_array<TorchtitanOption>({
     {"activation_checkpoint.determinism_check", kIgnored},
     {"activation_checkpoint.debug", kIgnored},
 
-    {"compile.enable", kIgnored, "", "",
-     "the step is always captured; compile.mode eager is without"},
+    {"compile.enable", kIgnored, "", "", kAlwaysCaptured},
     {"compile.components", kIgnored, "", "", "the step is captured as a whole"},
     {"compile.model_backend_override", kIgnored},
     {"compile.backend", kIgnored, "", "", "passes and executor are gt's own"},
 
-    {"float8.enable_float8_linear", kRefused, "", "false", "gt has no float8 kernels"},
-    {"float8.*", kIgnored, "", "", "settings of model.converters, of which gt has none"},
-    {"mx.*", kIgnored, "", "", "settings of model.converters, of which gt has none"},
-    {"quantize.*", kIgnored, "", "", "settings of model.converters, of which gt has none"},
+    {"float8.enable_float8_linear", kRefused, "", "false", kNoFloat8},
+    {"float8.*", kIgnored, "", "", kOfNoConverter},
+    {"mx.*", kIgnored, "", "", kOfNoConverter},
+    {"quantize.*", kIgnored, "", "", kOfNoConverter},
 
     {"profiling.run_profiler", kRenamed, kProfile},
     {"profiling.profile_every_x_iter", kRenamed, kProfileEvery},
@@ -194,16 +192,15 @@ constexpr auto kOptions = std::to_array<TorchtitanOption>({
     {"metrics.save_tb_folder", kIgnored, "", "tb", "event files are in dump_folder/tb"},
     {"metrics.disable_color_printing", kIgnored},
     {"metrics.enable_color_printing", kIgnored},
-    {"metrics.rank_0_only", kIgnored, "", "", "rank 0 reports for all"},
-    {"metrics.save_for_all_ranks", kIgnored, "", "false", "rank 0 reports for all"},
+    {"metrics.rank_0_only", kIgnored, "", "", kRankZeroReports},
+    {"metrics.save_for_all_ranks", kIgnored, "", "false", kRankZeroReports},
 
     {"comm.save_traces_file_prefix", kIgnored},
     {"comm.mode", kRefused, "", "default",
      "gt trace, memory and simulate run one process for all ranks; --comm.backend emulated trains "
      "so"},
-    {"memory_estimation.enabled", kRefused, "", "false",
-     "run gt memory with the same file instead"},
-    {"memory_estimation.enable", kRefused, "", "false", "run gt memory with the same file instead"},
+    {"memory_estimation.enabled", kRefused, "", "false", kRunGtMemory},
+    {"memory_estimation.enable", kRefused, "", "false", kRunGtMemory},
     {"memory_estimation.disable_fake_mode", kIgnored},
     {"fault_tolerance.enable", kRefused, "", "false",
      "gt launch --max-restarts with --checkpoint.enable continues after a failure"},

@@ -22,6 +22,7 @@
 #include <set>
 
 #include "gt/base/error.h"
+#include "gt/base/slow_test_util.h"
 #include "gt/exec/convert.h"
 
 namespace gt::conformance {
@@ -38,8 +39,8 @@ uint64_t BaseSeed() {
 }
 
 int64_t Iterations() {
-  static const int64_t kCount = FromEnvironment("GT_CONFORMANCE_ITERATIONS", 400) *
-                                (FromEnvironment("GT_SLOW", 0) != 0 ? 10 : 1);
+  static const int64_t kCount =
+      FromEnvironment("GT_CONFORMANCE_ITERATIONS", 400) * (testing::SlowTestsWanted() ? 10 : 1);
   return kCount;
 }
 

@@ -196,8 +196,7 @@ TextCodec CodecOf(const ModelSource& source, const std::string& tokenizer) {
   if (!own.empty()) return TextCodec(own);
   Fail(ErrorCode::kBadTokenizer,
        "there is no tokenizer.json in '{}', nor does its config.json say that tokens are bytes; "
-       "copy "
-       "the model's tokenizer.json there, or name one with --tokenizer (bytes for none)",
+       "copy the model's tokenizer.json there, or name one with --tokenizer (bytes for none)",
        source.hf_folder);
 }
 

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "gt/base/error.h"
+#include "gt/base/slow_test_util.h"
 #include "gt/train/job_test_util.h"
 
 namespace gt::ranks_test {
@@ -245,9 +246,7 @@ class OverlappedRanksTest : public ChunkedRanksTest {
   }
 
   static bool EverySubset() {
-    const char* slow = std::getenv("GT_SLOW");
-    return (slow != nullptr && slow == std::string("1")) ||
-           GetParam().name == std::string(LayoutsOfExperts()[0].name);
+    return testing::SlowTestsWanted() || GetParam().name == LayoutsOfExperts()[0].name;
   }
 
   void ExpectEagerBitsOfAll(const char* modules, ChunkDim dim) {

@@ -11,6 +11,7 @@
 
 #include "gt/base/error.h"
 #include "gt/base/text.h"
+#include "gt/storage/temp_folder_test_util.h"
 #include "gt/train/trainer.h"
 
 namespace gt {
@@ -20,12 +21,7 @@ namespace fs = std::filesystem;
 
 class RunFolderTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / fmt::format("gt_run_folder_test_{}", getpid());
-    fs::create_directories(folder_);
-    setenv("GT_HOME", GT_SOURCE_DIR, 1);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  void SetUp() override { setenv("GT_HOME", GT_SOURCE_DIR, 1); }
 
   Config Job(int64_t ranks = 1) const {
     Config config;
@@ -68,7 +64,7 @@ class RunFolderTest : public ::testing::Test {
     EXPECT_NE(text.find(part), std::string::npos) << "expected '" << part << "' in: " << text;
   }
 
-  fs::path folder_;
+  testing::TempFolder folder_;
 };
 
 TEST_F(RunFolderTest, TwoRunsDoNotShareAFolder) {

@@ -682,7 +682,8 @@ class Run {
       checkpoints_->SaveTo(folder, progress_);
     }
     if (folder != checkpoints_->folder()) {
-      continued_by_ = " --checkpoint.folder " + std::filesystem::absolute(folder).string();
+      continued_by_ =
+          " --checkpoint.folder " + ShellWord(std::filesystem::absolute(folder).string());
     }
     Say("checkpoint of step {} in {}", progress_.step, folder);
   }
