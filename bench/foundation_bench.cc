@@ -15,13 +15,13 @@
 #include <functional>
 #include <string>
 
-#include "gt/exec/device.h"
 #include "gt/exec/program.h"
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 #include "gt/models/model.h"
-#include "gt/passes/pipeline.h"
-#include "gt/passes/registry.h"
+#include "gt/passes/framework/registry.h"
+#include "gt/passes/pipeline/pipeline.h"
+#include "gt/torch_bridge/device.h"
 #include "gt/train/step.h"
 
 namespace {

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "gt/exec/device.h"
 #include "gt/ir/graph.h"
+#include "gt/torch_bridge/device.h"
 #include "gt/train/optimizer.h"
 #include "gt/train/profile.h"
 #include "gt/train/setup.h"

@@ -8,8 +8,8 @@ function(gt_install_layer name)
   install(EXPORT gt_${name} NAMESPACE GraphTrainer:: FILE GraphTrainer_${name}.cmake DESTINATION ${GT_PACKAGE_DIR})
   foreach(folder IN LISTS ARGN)
     if(IS_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/src/gt/${folder})
-      install(DIRECTORY src/gt/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gt
-        FILES_MATCHING PATTERN "*.h" PATTERN "*.def")
+      install(DIRECTORY src/gt/${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gt/${folder}
+        FILES_MATCHING PATTERN "*.h" PATTERN "*.def" PATTERN "*_test_util.h" EXCLUDE)
     endif()
   endforeach()
 endfunction()

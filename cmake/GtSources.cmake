@@ -1,5 +1,14 @@
 # Finds source files by folder and by the end of their names.
 
+# gt_folders(<out> <layer>): the folders of that layer, as src/gt/folders.txt has them.
+function(gt_folders out layer)
+  set(list ${CMAKE_CURRENT_SOURCE_DIR}/src/gt/folders.txt)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${list})
+  file(STRINGS ${list} lines REGEX "^[a-z_/]+ +${layer} ")
+  list(TRANSFORM lines REPLACE " .*" "")
+  set(${out} ${lines} PARENT_SCOPE)
+endfunction()
+
 # gt_sources(<out> <folder>...): the files of these folders that are neither tests nor fuzz targets.
 function(gt_sources out)
   gt_glob(files "*.cc" ${ARGN})
@@ -48,7 +57,7 @@ function(gt_group out name kilobytes)
     endif()
     math(EXPR total "${total} + ${size}")
     if(total GREATER limit)
-      cmake_path(GET folder FILENAME leaf)
+      string(REPLACE "/" "_" leaf ${folder})
       math(EXPR number "${number} + 1")
       set(group ${CMAKE_BINARY_DIR}/groups/${name}/${leaf}_${number}.cc)
       list(APPEND groups ${group})

@@ -24,11 +24,16 @@ function(gt_add_tests name)
   add_dependencies(gt_tests ${name})
 endfunction()
 
-gt_add_tests(gt_core_tests FOLDERS ${GT_CORE_FOLDERS} KILOBYTES ${GT_CORE_KILOBYTES} DEPENDS gt_core)
+# What tests share. Not part of the layers: no program and no installation has it.
+gt_sources(testing_sources testing)
+add_library(gt_testing STATIC EXCLUDE_FROM_ALL ${testing_sources})
+target_link_libraries(gt_testing PUBLIC gt_core)
+
+gt_add_tests(gt_core_tests FOLDERS ${GT_CORE_FOLDERS} testing KILOBYTES ${GT_CORE_KILOBYTES} DEPENDS gt_testing)
 if(TARGET gt_torch)
   # conformance/ compares the rules of the core with libtorch itself.
   gt_add_tests(gt_torch_tests FOLDERS ${GT_TORCH_FOLDERS} conformance cli
-    KILOBYTES ${GT_TORCH_KILOBYTES} DEPENDS gt_core gt_torch)
+    KILOBYTES ${GT_TORCH_KILOBYTES} DEPENDS gt_testing gt_torch)
   target_precompile_headers(gt_torch_tests PRIVATE ${GT_TORCH_HEADERS} <gtest/gtest.h>)  # not as optimized as the layer's
 endif()
 if(TARGET gt)

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "gt/cli/shell_test_util.h"
+#include "gt/testing/shell.h"
 
 namespace gt::cli_test {
 namespace {

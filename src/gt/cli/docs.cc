@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "gt/base/error.h"
+#include "gt/base/text.h"
 #include "gt/cli/commands.h"
 #include "gt/cli/documents.h"
 #include "gt/config/command_line.h"
@@ -12,7 +13,7 @@ int RunDocs(Arguments args) {
   std::string page;
   CommandLine line("gt docs",
                    "prints a page of documentation that is made from the program itself");
-  line.Positional("PAGE", &page, "errors, passes or torchtitan");
+  line.Positional("PAGE", &page, Join(DocumentNames(), ", "));
   if (!line.Parse(args)) {
     fmt::print("{}", line.Help());
     return 0;

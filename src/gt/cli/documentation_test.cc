@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "gt/base/slow_test_util.h"
-#include "gt/cli/shell_test_util.h"
-#include "gt/storage/temp_folder_test_util.h"
+#include "gt/testing/shell.h"
+#include "gt/testing/slow_tests.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt::documentation_test {
 namespace {

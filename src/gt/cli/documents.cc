@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "gt/base/error.h"
+#include "gt/base/resources.h"
 #include "gt/base/text.h"
 #include "gt/config/torchtitan.h"
-#include "gt/passes/registry.h"
+#include "gt/passes/framework/registry.h"
+#include "gt/report/architecture.h"
 
 namespace gt::cli {
 namespace {
@@ -108,15 +110,38 @@ std::string TorchtitanMarkdown() {
   return text;
 }
 
+// Needs the sources, which an installation does not have.
+std::string ArchitecturePage() {
+  return ArchitectureMarkdown(ResourcePath("src/gt/folders.txt").parent_path());
+}
+
+struct Page {
+  std::string_view name;  // docs/<name>.md
+  std::string (*text)();
+};
+
+constexpr Page kPages[] = {
+    {"architecture", ArchitecturePage},
+    {"errors", ErrorsMarkdown},
+    {"passes", PassesMarkdown},
+    {"torchtitan", TorchtitanMarkdown},
+};
+
 }  // namespace
 
-std::string DocumentText(std::string_view page) {
-  if (page == "errors") return ErrorsMarkdown();
-  if (page == "passes") return PassesMarkdown();
-  if (page == "torchtitan") return TorchtitanMarkdown();
-  std::vector<std::string> known = {"errors", "passes", "torchtitan"};
-  Fail(ErrorCode::kUnknownOption, "there is no page '{}'{}; pages: {}", page,
-       DidYouMean(page, known), Join(known, ", "));
+std::vector<std::string> DocumentNames() {
+  std::vector<std::string> names;
+  for (const Page& page : kPages) names.emplace_back(page.name);
+  return names;
+}
+
+std::string DocumentText(std::string_view name) {
+  for (const Page& page : kPages) {
+    if (page.name == name) return page.text();
+  }
+  const std::vector<std::string> known = DocumentNames();
+  Fail(ErrorCode::kUnknownOption, "there is no page '{}'{}; pages: {}", name,
+       DidYouMean(name, known), Join(known, ", "));
 }
 
 }  // namespace gt::cli

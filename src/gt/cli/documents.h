@@ -4,9 +4,12 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gt::cli {
 
-std::string DocumentText(std::string_view page);  // "errors", "passes" or "torchtitan"
+std::vector<std::string> DocumentNames();
+// docs/<name>.md.
+std::string DocumentText(std::string_view name);
 
 }  // namespace gt::cli

@@ -15,7 +15,7 @@
 #include "gt/base/text.h"
 #include "gt/cli/commands.h"
 #include "gt/config/command_line.h"
-#include "gt/exec/device.h"
+#include "gt/torch_bridge/device.h"
 #include "gt/train/metrics.h"
 #include "gt/train/model_source.h"
 

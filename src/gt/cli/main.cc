@@ -17,7 +17,7 @@
 #include "gt/base/text.h"
 #include "gt/cli/commands.h"
 #include "gt/cli/opt.h"
-#include "gt/exec/device.h"
+#include "gt/torch_bridge/device.h"
 
 namespace {
 

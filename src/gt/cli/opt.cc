@@ -8,8 +8,8 @@
 #include "gt/ir/diff.h"
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
-#include "gt/passes/manager.h"
-#include "gt/passes/registry.h"
+#include "gt/passes/framework/manager.h"
+#include "gt/passes/framework/registry.h"
 
 namespace gt {
 namespace {

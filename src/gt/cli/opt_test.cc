@@ -8,8 +8,8 @@
 #include <fstream>
 #include <string>
 
-#include "gt/cli/shell_test_util.h"
-#include "gt/passes/registry.h"
+#include "gt/passes/framework/registry.h"
+#include "gt/testing/shell.h"
 
 namespace gt::opt_test {
 namespace {

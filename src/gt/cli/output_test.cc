@@ -8,8 +8,8 @@
 #include <iterator>
 #include <string>
 
-#include "gt/cli/shell_test_util.h"
-#include "gt/storage/temp_folder_test_util.h"
+#include "gt/testing/shell.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt {
 namespace {

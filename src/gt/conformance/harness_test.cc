@@ -22,8 +22,8 @@
 #include <set>
 
 #include "gt/base/error.h"
-#include "gt/base/slow_test_util.h"
-#include "gt/exec/convert.h"
+#include "gt/testing/slow_tests.h"
+#include "gt/torch_bridge/convert.h"
 
 namespace gt::conformance {
 namespace {

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "gt/conformance/harness.h"
-#include "gt/exec/convert.h"
+#include "gt/torch_bridge/convert.h"
 
 namespace gt::conformance::table_test {
 namespace {

@@ -1,4 +1,4 @@
-// What exec/host_pool.h and exec/device.h need of CUDA. Built as a library of its own, as
+// What exec/host_pool.h and torch_bridge/device.h need of CUDA. Built as a library of its own, as
 // device_graph.cc is.
 #include <cuda_runtime_api.h>
 #define __CUDA_RUNTIME_H__

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gt/base/error.h"
-#include "gt/storage/temp_folder_test_util.h"
+#include "gt/testing/temp_folder.h"
 
 #ifdef GT_HAVE_ZLIB
 #include <zlib.h>

@@ -2,7 +2,7 @@
 
 #include "gt/base/error.h"
 #include "gt/dist/ordered_gloo.h"
-#include "gt/exec/cuda_library.h"
+#include "gt/torch_bridge/cuda_library.h"
 
 namespace gt {
 

@@ -4,7 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "gt/trace/scope.h"
+#include "gt/torch_bridge/scope.h"
 
 namespace gt {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "gt/dist/cuda_driver.h"
 #include "gt/dist/multiprocessor_claim.h"
-#include "gt/exec/device.h"
+#include "gt/torch_bridge/device.h"
 
 namespace gt::emulated_backend_test {
 namespace {

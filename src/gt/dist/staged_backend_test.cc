@@ -15,7 +15,7 @@
 
 #include "gt/base/error.h"
 #include "gt/dist/idle_backend.h"
-#include "gt/exec/device.h"
+#include "gt/torch_bridge/device.h"
 
 namespace gt::staged_backend_test {
 namespace {

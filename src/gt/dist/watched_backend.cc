@@ -3,7 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include "gt/dist/collective_log.h"
-#include "gt/trace/scope.h"
+#include "gt/torch_bridge/scope.h"
 
 namespace gt {
 namespace {

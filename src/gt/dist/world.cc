@@ -28,10 +28,10 @@
 #include "gt/dist/staged_backend.h"
 #include "gt/dist/store_text.h"
 #include "gt/dist/watched_backend.h"
-#include "gt/exec/device.h"
 #include "gt/launch/environment.h"
 #include "gt/launch/host_name.h"
 #include "gt/launch/limits.h"
+#include "gt/torch_bridge/device.h"
 
 namespace gt {
 namespace {

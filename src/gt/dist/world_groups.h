@@ -2,7 +2,7 @@
 #pragma once
 
 #include "gt/dist/world.h"
-#include "gt/passes/process_groups.h"
+#include "gt/passes/framework/process_groups.h"
 
 namespace gt {
 

@@ -1,8 +1,8 @@
 #include "gt/exec/binding.h"
 
 #include "gt/base/error.h"
-#include "gt/exec/convert.h"
 #include "gt/ir/text.h"
+#include "gt/torch_bridge/convert.h"
 
 namespace gt {
 

@@ -1,6 +1,6 @@
 #include "gt/exec/device_graph.h"
 
-#include "gt/exec/cuda_library.h"
+#include "gt/torch_bridge/cuda_library.h"
 
 namespace gt {
 

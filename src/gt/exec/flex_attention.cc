@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "gt/base/error.h"
-#include "gt/exec/graph_object.h"
+#include "gt/torch_bridge/graph_object.h"
 
 namespace gt {
 

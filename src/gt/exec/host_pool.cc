@@ -7,7 +7,7 @@
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/base/machine_memory.h"
-#include "gt/exec/cuda_library.h"
+#include "gt/torch_bridge/cuda_library.h"
 
 namespace gt {
 namespace {

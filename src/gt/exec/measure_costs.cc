@@ -11,9 +11,9 @@
 #include <unordered_map>
 
 #include "gt/base/error.h"
-#include "gt/exec/convert.h"
-#include "gt/exec/device.h"
 #include "gt/exec/program.h"
+#include "gt/torch_bridge/convert.h"
+#include "gt/torch_bridge/device.h"
 
 namespace gt {
 namespace {

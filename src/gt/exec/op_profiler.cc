@@ -3,7 +3,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "gt/base/error.h"
-#include "gt/exec/device.h"
+#include "gt/torch_bridge/device.h"
 
 namespace gt {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "gt/base/name.h"
 #include "gt/ir/graph.h"
-#include "gt/trace/scope.h"
+#include "gt/torch_bridge/scope.h"
 
 namespace gt {
 

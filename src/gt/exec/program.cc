@@ -6,11 +6,11 @@
 #include <algorithm>
 
 #include "gt/base/error.h"
-#include "gt/exec/convert.h"
 #include "gt/exec/op_profiler.h"
 #include "gt/exec/transfer.h"
 #include "gt/ir/text.h"
-#include "gt/trace/scope.h"
+#include "gt/torch_bridge/convert.h"
+#include "gt/torch_bridge/scope.h"
 
 namespace gt {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "gt/base/error.h"
 #include "gt/exec/binding.h"
-#include "gt/exec/convert.h"
 #include "gt/exec/transfer.h"
 #include "gt/ir/text.h"
-#include "gt/trace/scope.h"
+#include "gt/torch_bridge/convert.h"
+#include "gt/torch_bridge/scope.h"
 
 namespace gt {
 namespace {

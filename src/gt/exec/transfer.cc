@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "gt/base/error.h"
-#include "gt/exec/device.h"
 #include "gt/exec/host_pool.h"
+#include "gt/torch_bridge/device.h"
 
 namespace gt {
 namespace {

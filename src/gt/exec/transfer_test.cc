@@ -5,11 +5,11 @@
 #include <gtest/gtest.h>
 
 #include "gt/base/error.h"
-#include "gt/exec/convert.h"
 #include "gt/exec/host_pool.h"
 #include "gt/exec/program.h"
 #include "gt/exec/reference.h"
 #include "gt/ir/text.h"
+#include "gt/torch_bridge/convert.h"
 
 namespace gt::transfer_test {
 namespace {

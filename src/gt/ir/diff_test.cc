@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "gt/ir/random_graph_test_util.h"
 #include "gt/ir/text.h"
+#include "gt/testing/random_graph.h"
 
 namespace gt::diff_test {
 namespace {

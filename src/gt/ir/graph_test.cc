@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "gt/base/error.h"
-#include "gt/ir/random_graph_test_util.h"
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
+#include "gt/testing/random_graph.h"
 
 namespace gt::graph_test {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "gt/ir/text_property_test_util.h"
+#include "gt/testing/text_property.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string problem =

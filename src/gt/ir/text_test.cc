@@ -12,9 +12,9 @@
 #include <string>
 
 #include "gt/base/error.h"
-#include "gt/ir/random_graph_test_util.h"
-#include "gt/ir/text_property_test_util.h"
 #include "gt/ir/verifier.h"
+#include "gt/testing/random_graph.h"
+#include "gt/testing/text_property.h"
 
 namespace gt::text_test {
 namespace {

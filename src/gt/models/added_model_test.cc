@@ -17,7 +17,7 @@
 #include "gt/nn/blocks.h"
 #include "gt/nn/flex_attention.h"
 #include "gt/storage/safetensors.h"
-#include "gt/storage/temp_folder_test_util.h"
+#include "gt/testing/temp_folder.h"
 #include "gt/train/optimizer.h"
 #include "gt/train/step.h"
 #include "gt/train/step_test_util.h"

@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "gt/exec/device.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/models/model.h"
 #include "gt/nn/key_value_cache.h"
+#include "gt/torch_bridge/device.h"
 
 namespace gt::cached_passes_test {
 namespace {

@@ -16,13 +16,13 @@
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
-#include "gt/exec/convert.h"
-#include "gt/exec/stored_tensor.h"
-#include "gt/exec/tensor_fill.h"
+#include "gt/dist/ownership.h"
 #include "gt/models/hf_mapping.h"
-#include "gt/parallel/ownership.h"
 #include "gt/storage/file_writer.h"
 #include "gt/storage/safetensors.h"
+#include "gt/torch_bridge/convert.h"
+#include "gt/torch_bridge/stored_tensor.h"
+#include "gt/torch_bridge/tensor_fill.h"
 
 namespace gt {
 namespace {

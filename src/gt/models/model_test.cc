@@ -9,16 +9,16 @@
 
 #include "gt/base/error.h"
 #include "gt/base/workers.h"
-#include "gt/exec/convert.h"
-#include "gt/exec/device.h"
-#include "gt/exec/tensor_fill.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/models/hf_mapping.h"
 #include "gt/nn/moe.h"
 #include "gt/sim/routing_loads.h"
 #include "gt/storage/checksum.h"
 #include "gt/storage/safetensors.h"
-#include "gt/storage/temp_folder_test_util.h"
+#include "gt/testing/temp_folder.h"
+#include "gt/torch_bridge/convert.h"
+#include "gt/torch_bridge/device.h"
+#include "gt/torch_bridge/tensor_fill.h"
 
 namespace gt::model_test {
 namespace {

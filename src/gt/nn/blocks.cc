@@ -4,7 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "gt/exec/generator.h"
+#include "gt/torch_bridge/generator.h"
 
 namespace gt::nn {
 namespace {

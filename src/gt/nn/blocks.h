@@ -48,7 +48,7 @@ class RmsNorm : public Module {
 };
 
 // Zeroes a share of the elements while training and scales the others up, so that sums stay what they
-// were on average. Draws from the rank's generator (exec/generator.h).
+// were on average. Draws from the rank's generator (torch_bridge/generator.h).
 class Dropout : public Module {
  public:
   explicit Dropout(double share);

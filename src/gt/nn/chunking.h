@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "gt/base/name.h"
-#include "gt/trace/scope.h"
+#include "gt/torch_bridge/scope.h"
 
 namespace gt::nn {
 

@@ -6,7 +6,7 @@
 #include <torch/nn/module.h>
 
 #include "gt/base/error.h"
-#include "gt/exec/graph_object.h"
+#include "gt/torch_bridge/graph_object.h"
 #include "gt/trace/capture.h"
 
 namespace gt::nn {

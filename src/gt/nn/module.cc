@@ -6,7 +6,7 @@
 
 #include "gt/base/error.h"
 #include "gt/base/normal_stream.h"
-#include "gt/exec/tensor_fill.h"
+#include "gt/torch_bridge/tensor_fill.h"
 #include "gt/trace/recorder.h"
 
 namespace gt::nn {

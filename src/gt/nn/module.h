@@ -1,5 +1,5 @@
 // The base of all modules here. It is a torch::nn::Module whose children are called through Ref, so
-// that every operation runs inside the scope of the module that called it (trace/scope.h), and
+// that every operation runs inside the scope of the module that called it (torch_bridge/scope.h), and
 // whose parameters know how they are initialized and how they are prepared for use (cast, later
 // gathered), so that models contain neither.
 //
@@ -21,7 +21,7 @@
 
 #include "gt/nn/chunking.h"
 #include "gt/storage/tensor_box.h"
-#include "gt/trace/scope.h"
+#include "gt/torch_bridge/scope.h"
 
 namespace gt {
 struct FillPiece;

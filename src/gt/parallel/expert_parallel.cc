@@ -4,8 +4,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "gt/dist/collectives.h"
+#include "gt/torch_bridge/scope.h"
 #include "gt/trace/read_ints.h"
-#include "gt/trace/scope.h"
 
 namespace gt {
 namespace {

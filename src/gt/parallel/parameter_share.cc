@@ -7,8 +7,8 @@
 
 #include "gt/dist/collectives.h"
 #include "gt/parallel/reshard.h"
+#include "gt/torch_bridge/scope.h"
 #include "gt/trace/recorder.h"
-#include "gt/trace/scope.h"
 
 namespace gt {
 namespace {

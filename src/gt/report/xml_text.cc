@@ -1,6 +1,6 @@
 #include "gt/report/xml_text.h"
 
-#include "gt/tokenizer/utf8.h"
+#include "gt/base/utf8.h"
 
 namespace gt {
 

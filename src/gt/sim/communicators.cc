@@ -5,8 +5,8 @@
 #include <string>
 #include <variant>
 
+#include "gt/analysis/collectives.h"
 #include "gt/ir/checked_math.h"
-#include "gt/passes/group_pass.h"
 #include "gt/sim/memory_curve.h"
 
 namespace gt {

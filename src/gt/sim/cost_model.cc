@@ -15,11 +15,11 @@
 #include <utility>
 #include <vector>
 
+#include "gt/analysis/aliasing.h"
+#include "gt/analysis/host_reads.h"
 #include "gt/base/error.h"
 #include "gt/base/text.h"
 #include "gt/ir/text.h"
-#include "gt/passes/aliasing.h"
-#include "gt/passes/host_reads.h"
 #include "gt/sim/type_sizes.h"
 
 namespace gt {

@@ -5,10 +5,10 @@
 #include <limits>
 #include <unordered_map>
 
+#include "gt/analysis/aliasing.h"
 #include "gt/base/error.h"
 #include "gt/ir/checked_math.h"
 #include "gt/ir/text.h"
-#include "gt/passes/aliasing.h"
 #include "gt/sim/type_sizes.h"
 
 namespace gt {

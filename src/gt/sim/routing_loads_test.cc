@@ -8,8 +8,8 @@
 #include <random>
 #include <set>
 
-#include "gt/passes/chunk_test_util.h"
-#include "gt/storage/temp_folder_test_util.h"
+#include "gt/passes/chunk/chunk_test_util.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt::routing_loads_test {
 namespace {

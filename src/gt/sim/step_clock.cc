@@ -5,8 +5,8 @@
 #include <map>
 #include <string_view>
 
+#include "gt/analysis/aliasing.h"
 #include "gt/base/error.h"
-#include "gt/passes/aliasing.h"
 #include "gt/sim/timeline.h"
 
 namespace gt {

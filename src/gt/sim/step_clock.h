@@ -10,7 +10,7 @@
 //     multiprocessors away from the kernels that run beside them, as far as the costs say so.
 //
 // The nodes run in any order that is given to the clock, one at a time: schedules are found with it
-// (passes/overlap_order.h) and judged by it, and a timeline (sim/timeline.h) is what it saw.
+// (passes/overlap/overlap_order.h) and judged by it, and a timeline (sim/timeline.h) is what it saw.
 #pragma once
 
 #include <cstdint>

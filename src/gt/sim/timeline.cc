@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "gt/passes/aliasing.h"
-#include "gt/passes/host_reads.h"
+#include "gt/analysis/aliasing.h"
+#include "gt/analysis/host_reads.h"
 #include "gt/sim/step_clock.h"
 
 namespace gt {

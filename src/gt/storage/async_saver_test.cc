@@ -7,7 +7,7 @@
 #include <memory>
 #include <thread>
 
-#include "gt/storage/temp_folder_test_util.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt::async_saver_test {
 namespace {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gt/storage/checksum.h"
-#include "gt/storage/temp_folder_test_util.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt::checkpoint_manifest_test {
 namespace {

@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "gt/storage/checkpoint_store.h"
-#include "gt/storage/temp_folder_test_util.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt::checkpoint_parts_test {
 namespace {

@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "gt/storage/checkpoint_manifest.h"
-#include "gt/storage/temp_folder_test_util.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt::checkpoint_store_test {
 namespace {

@@ -14,7 +14,7 @@
 #include <functional>
 #include <thread>
 
-#include "gt/storage/temp_folder_test_util.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt::file_writer_test {
 namespace {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "gt/storage/temp_folder_test_util.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "gt/storage/temp_folder_test_util.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt::mapped_file_test {
 namespace {

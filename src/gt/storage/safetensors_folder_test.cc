@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "gt/storage/safetensors.h"
-#include "gt/storage/temp_folder_test_util.h"
 #include "gt/storage/weight_files.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt::safetensors_folder_test {
 namespace {

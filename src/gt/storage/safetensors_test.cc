@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "gt/storage/safetensors_layout.h"
-#include "gt/storage/temp_folder_test_util.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt::safetensors_test {
 namespace {

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "gt/base/error.h"
-#include "gt/storage/temp_folder_test_util.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt::tensor_pieces_test {
 namespace {

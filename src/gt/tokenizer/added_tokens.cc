@@ -5,8 +5,8 @@
 
 #include "gt/base/error.h"
 #include "gt/base/text.h"
+#include "gt/base/utf8.h"
 #include "gt/tokenizer/unicode.h"
-#include "gt/tokenizer/utf8.h"
 
 namespace gt {
 namespace {

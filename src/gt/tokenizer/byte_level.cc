@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "gt/tokenizer/utf8.h"
+#include "gt/base/utf8.h"
 
 namespace gt {
 namespace {

@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "gt/base/text.h"
+#include "gt/base/utf8.h"
 #include "gt/tokenizer/byte_level.h"
 #include "gt/tokenizer/normalizer.h"
-#include "gt/tokenizer/utf8.h"
 
 namespace gt {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "gt/base/read_file.h"
 #include "gt/base/text.h"
-#include "gt/tokenizer/utf8.h"
+#include "gt/base/utf8.h"
 
 namespace gt {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "gt/base/error.h"
 #include "gt/base/text.h"
+#include "gt/base/utf8.h"
 #include "gt/tokenizer/regex_syntax.h"
-#include "gt/tokenizer/utf8.h"
 
 #ifdef GT_HAVE_PCRE2
 #define PCRE2_CODE_UNIT_WIDTH 8

@@ -9,7 +9,7 @@
 
 #include "gt/base/error.h"
 #include "gt/base/text.h"
-#include "gt/tokenizer/utf8.h"
+#include "gt/base/utf8.h"
 
 namespace gt {
 namespace {

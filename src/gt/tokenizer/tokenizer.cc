@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gt/base/error.h"
+#include "gt/base/utf8.h"
 #include "gt/tokenizer/added_tokens.h"
 #include "gt/tokenizer/bpe.h"
 #include "gt/tokenizer/decoder.h"
@@ -13,7 +14,6 @@
 #include "gt/tokenizer/normalizer.h"
 #include "gt/tokenizer/post_processor.h"
 #include "gt/tokenizer/pre_tokenizer.h"
-#include "gt/tokenizer/utf8.h"
 
 namespace gt {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "gt/base/error.h"
+#include "gt/base/utf8.h"
 #include "gt/tokenizer/tokenizer.h"
-#include "gt/tokenizer/utf8.h"
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "gt/base/error.h"
+#include "gt/base/utf8.h"
 #include "gt/tokenizer/unicode_versions.h"
-#include "gt/tokenizer/utf8.h"
 
 #ifdef GT_HAVE_UTF8PROC
 #include <utf8proc.h>

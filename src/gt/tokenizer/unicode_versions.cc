@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "gt/tokenizer/utf8.h"
+#include "gt/base/utf8.h"
 
 namespace gt {
 namespace {

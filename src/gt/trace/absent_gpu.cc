@@ -8,7 +8,7 @@
 #include <memory>
 #include <mutex>
 
-#include "gt/exec/device.h"
+#include "gt/torch_bridge/device.h"
 
 namespace gt {
 namespace {

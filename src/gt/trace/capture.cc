@@ -9,9 +9,9 @@
 #include <unordered_set>
 
 #include "gt/base/error.h"
-#include "gt/exec/convert.h"
+#include "gt/torch_bridge/convert.h"
+#include "gt/torch_bridge/scope.h"
 #include "gt/trace/recorder.h"
-#include "gt/trace/scope.h"
 
 namespace gt {
 namespace {

@@ -8,7 +8,7 @@
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 #include "gt/nn/blocks.h"
-#include "gt/trace/scope.h"
+#include "gt/torch_bridge/scope.h"
 
 namespace gt::capture_test {
 namespace {

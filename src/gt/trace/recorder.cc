@@ -13,10 +13,10 @@
 #include <unordered_set>
 
 #include "gt/base/error.h"
-#include "gt/exec/convert.h"
-#include "gt/exec/device.h"
-#include "gt/exec/generator.h"
-#include "gt/exec/graph_object.h"
+#include "gt/torch_bridge/convert.h"
+#include "gt/torch_bridge/device.h"
+#include "gt/torch_bridge/generator.h"
+#include "gt/torch_bridge/graph_object.h"
 #include "gt/trace/symbolic.h"
 #include "gt/trace/traced_tensor.h"
 

@@ -10,7 +10,7 @@
 // - Fake, below everything: our fallback, which records the operator and answers with traced
 //   tensors.
 // The recorder knows no model and no pass. It learns where it is from the scopes that modules open
-// (trace/scope.h).
+// (torch_bridge/scope.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "gt/ir/graph.h"
+#include "gt/torch_bridge/scope.h"
 #include "gt/trace/absent_gpu.h"
-#include "gt/trace/scope.h"
 
 namespace gt {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gt/base/error.h"
-#include "gt/trace/scope.h"
+#include "gt/torch_bridge/scope.h"
 
 namespace gt {
 namespace {

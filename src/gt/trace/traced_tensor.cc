@@ -1,8 +1,8 @@
 #include "gt/trace/traced_tensor.h"
 
 #include "gt/base/error.h"
-#include "gt/exec/convert.h"
-#include "gt/trace/scope.h"
+#include "gt/torch_bridge/convert.h"
+#include "gt/torch_bridge/scope.h"
 #include "gt/trace/symbolic.h"
 
 namespace gt {

@@ -11,10 +11,10 @@
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
-#include "gt/exec/convert.h"
-#include "gt/exec/stored_tensor.h"
-#include "gt/exec/tensor_fill.h"
-#include "gt/parallel/ownership.h"
+#include "gt/dist/ownership.h"
+#include "gt/torch_bridge/convert.h"
+#include "gt/torch_bridge/stored_tensor.h"
+#include "gt/torch_bridge/tensor_fill.h"
 #include "gt/train/setup.h"
 
 namespace gt {

@@ -8,11 +8,11 @@
 #include <map>
 #include <set>
 
+#include "gt/analysis/aliasing.h"
 #include "gt/base/error.h"
 #include "gt/dist/world.h"
-#include "gt/exec/generator.h"
 #include "gt/parallel/chunk_modules.h"
-#include "gt/passes/aliasing.h"
+#include "gt/torch_bridge/generator.h"
 #include "gt/train/memory_advice.h"
 #include "gt/train/setup.h"
 #include "gt/train/step_test_util.h"

@@ -8,7 +8,7 @@
 
 #include "gt/base/error.h"
 #include "gt/base/text.h"
-#include "gt/exec/device.h"
+#include "gt/torch_bridge/device.h"
 
 namespace gt {
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "gt/base/error.h"
+#include "gt/base/utf8.h"
 #include "gt/nn/key_value_cache.h"
-#include "gt/tokenizer/utf8.h"
 
 namespace gt {
 namespace {

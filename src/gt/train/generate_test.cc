@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include "gt/base/error.h"
-#include "gt/storage/temp_folder_test_util.h"
-#include "gt/tokenizer/utf8.h"
+#include "gt/base/utf8.h"
+#include "gt/testing/temp_folder.h"
 #include "gt/train/model_source.h"
 
 namespace gt::generate_test {

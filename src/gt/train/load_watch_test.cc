@@ -15,9 +15,9 @@
 #include <nlohmann/json.hpp>
 
 #include "gt/base/error.h"
-#include "gt/exec/generator.h"
 #include "gt/exec/program.h"
 #include "gt/nn/moe.h"
+#include "gt/torch_bridge/generator.h"
 #include "gt/train/metrics.h"
 #include "gt/train/setup.h"
 #include "gt/train/step_test_util.h"

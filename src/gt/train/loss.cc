@@ -5,7 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "gt/dist/collectives.h"
-#include "gt/trace/scope.h"
+#include "gt/torch_bridge/scope.h"
 
 namespace gt {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "gt/base/byte_text.h"
 #include "gt/base/machine_memory.h"
-#include "gt/exec/device.h"
+#include "gt/torch_bridge/device.h"
 #include "gt/train/setup.h"
 #include "gt/train/step.h"
 

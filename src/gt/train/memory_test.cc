@@ -10,11 +10,11 @@
 #include <map>
 
 #include "gt/base/error.h"
-#include "gt/exec/cpu_memory.h"
-#include "gt/exec/device.h"
-#include "gt/exec/generator.h"
 #include "gt/exec/host_pool.h"
 #include "gt/exec/transfer.h"
+#include "gt/torch_bridge/cpu_memory.h"
+#include "gt/torch_bridge/device.h"
+#include "gt/torch_bridge/generator.h"
 #include "gt/train/memory_advice.h"
 #include "gt/train/setup.h"
 #include "gt/train/step_test_util.h"

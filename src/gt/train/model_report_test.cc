@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "gt/base/error.h"
-#include "gt/exec/cpu_memory.h"
+#include "gt/torch_bridge/cpu_memory.h"
 #include "gt/train/setup.h"
 
 namespace gt::model_report_test {

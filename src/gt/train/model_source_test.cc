@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "gt/base/error.h"
-#include "gt/storage/temp_folder_test_util.h"
+#include "gt/testing/temp_folder.h"
 #include "gt/train/checkpoint.h"
 #include "gt/train/generate.h"
 #include "gt/train/trainer.h"

@@ -14,8 +14,8 @@
 #include <map>
 
 #include "gt/dist/world.h"
-#include "gt/exec/device.h"
-#include "gt/sim/overlap_report.h"
+#include "gt/report/overlap_report.h"
+#include "gt/torch_bridge/device.h"
 #include "gt/train/setup.h"
 #include "gt/train/step.h"
 

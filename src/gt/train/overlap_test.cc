@@ -12,7 +12,7 @@
 #include "gt/base/error.h"
 #include "gt/dist/world.h"
 #include "gt/exec/measure_costs.h"
-#include "gt/sim/overlap_report.h"
+#include "gt/report/overlap_report.h"
 #include "gt/train/profile.h"
 #include "gt/train/setup.h"
 #include "gt/train/step.h"

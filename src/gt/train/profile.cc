@@ -11,7 +11,7 @@
 #include "gt/base/error.h"
 #include "gt/ir/graph.h"
 #include "gt/report/chrome_trace.h"
-#include "gt/sim/overlap_report.h"
+#include "gt/report/overlap_report.h"
 
 namespace gt {
 namespace {

@@ -9,7 +9,7 @@
 #include <filesystem>
 
 #include "gt/base/error.h"
-#include "gt/base/slow_test_util.h"
+#include "gt/testing/slow_tests.h"
 #include "gt/train/job_test_util.h"
 
 namespace gt::ranks_test {

@@ -11,7 +11,7 @@
 
 #include "gt/base/error.h"
 #include "gt/base/text.h"
-#include "gt/storage/temp_folder_test_util.h"
+#include "gt/testing/temp_folder.h"
 #include "gt/train/trainer.h"
 
 namespace gt {

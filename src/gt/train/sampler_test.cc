@@ -7,7 +7,7 @@
 #include <set>
 
 #include "gt/base/error.h"
-#include "gt/storage/temp_folder_test_util.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt::sampler_test {
 namespace {

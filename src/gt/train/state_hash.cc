@@ -10,7 +10,7 @@
 
 #include "gt/base/error.h"
 #include "gt/base/workers.h"
-#include "gt/parallel/ownership.h"
+#include "gt/dist/ownership.h"
 #include "gt/storage/checksum.h"
 
 namespace gt {

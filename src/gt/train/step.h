@@ -15,7 +15,7 @@
 #include "gt/dist/world.h"
 #include "gt/exec/program.h"
 #include "gt/models/model.h"
-#include "gt/passes/manager.h"
+#include "gt/passes/framework/manager.h"
 #include "gt/sim/memory_curve.h"
 #include "gt/sim/routing_loads.h"
 #include "gt/sim/timeline.h"

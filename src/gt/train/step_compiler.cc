@@ -9,8 +9,8 @@
 #include "gt/base/byte_text.h"
 #include "gt/base/machine_memory.h"
 #include "gt/dist/world_groups.h"
-#include "gt/exec/device.h"
 #include "gt/sim/memory_curve.h"
+#include "gt/torch_bridge/device.h"
 #include "gt/train/memory_advice.h"
 
 namespace gt {

@@ -12,9 +12,9 @@
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 #include "gt/ir/graph.h"
-#include "gt/passes/manager.h"
-#include "gt/passes/pipeline.h"
-#include "gt/passes/process_groups.h"
+#include "gt/passes/framework/manager.h"
+#include "gt/passes/framework/process_groups.h"
+#include "gt/passes/pipeline/pipeline.h"
 #include "gt/sim/timeline.h"
 #include "gt/train/step_costs.h"
 

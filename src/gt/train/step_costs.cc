@@ -3,12 +3,12 @@
 #include <filesystem>
 #include <system_error>
 
+#include "gt/analysis/collectives.h"
 #include "gt/base/logging.h"
 #include "gt/base/read_file.h"
 #include "gt/base/resources.h"
 #include "gt/dist/world_groups.h"
 #include "gt/exec/measure_costs.h"
-#include "gt/passes/group_pass.h"
 #include "gt/storage/file_writer.h"
 
 namespace gt {

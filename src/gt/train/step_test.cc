@@ -5,12 +5,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "gt/exec/device.h"
 #include "gt/exec/reference.h"
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
-#include "gt/passes/pipeline.h"
-#include "gt/passes/registry.h"
+#include "gt/passes/framework/registry.h"
+#include "gt/passes/pipeline/pipeline.h"
+#include "gt/torch_bridge/device.h"
 #include "gt/train/optimizer.h"
 #include "gt/train/step_test_util.h"
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "gt/storage/temp_folder_test_util.h"
+#include "gt/testing/temp_folder.h"
 #include "gt/train/model_source.h"
 #include "gt/train/trainer.h"
 

@@ -11,8 +11,8 @@
 
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
-#include "gt/exec/device.h"
 #include "gt/report/progress_bar.h"
+#include "gt/torch_bridge/device.h"
 #include "gt/train/metrics.h"
 #include "gt/train/optimizer.h"
 

@@ -1,0 +1,15 @@
+// What collectives have in common.
+#pragma once
+
+#include <string>
+
+#include "gt/ir/graph.h"
+
+namespace gt {
+
+// The name of a collective's process group.
+inline const std::string& GroupOf(const Node& collective) {
+  return std::get<std::string>(collective.arg(collective.op().group_arg));
+}
+
+}  // namespace gt

@@ -1,0 +1,36 @@
+// Gives each computation one form: views that change nothing go, chains of views become one, copies
+// nobody needs go.
+#pragma once
+
+#include <optional>
+
+#include "gt/passes/framework/pass.h"
+
+namespace gt {
+
+struct CanonicalizeOptions {
+  bool remove_copies = true;
+};
+
+class Canonicalize : public Pass {
+ public:
+  explicit Canonicalize(CanonicalizeOptions options = {});
+  const PassInfo& info() const override;
+  bool Run(Graph& graph) override;
+
+ private:
+  bool RunOn(Graph& graph);
+  bool DropIdentityView(Node& node);
+  bool NormalizeReshape(Node& node);
+
+  CanonicalizeOptions options_;
+  Counter identities_{this, "identities", "views removed because they change nothing"};
+  Counter pairs_{this, "pairs", "views removed because they undo the views before them"};
+  Counter shortened_{this, "shortened", "views that now look past the views before them"};
+  Counter renamed_{this, "renamed", "reshapes and unsafe views that became plain views"};
+  Counter respelled_{this, "respelled", "views whose sizes are now spelled out"};
+  Counter copies_{this, "copies", "copies removed"};
+  Counter copies_kept_{this, "copies_kept", "copies that change nothing but must stay"};
+};
+
+}  // namespace gt

@@ -1,0 +1,111 @@
+// A pass rewrites a graph. It is a name, options, a contract, `Run`, which says truthfully whether
+// it changed anything, and counters that tell what it did.
+//
+// What every pass keeps to, besides its own contract:
+//   - Bits. Outputs of the graph are bitwise what they were, unless the contract says otherwise.
+//   - Order. Random operators and collectives keep their number and order: dropping a random
+//     operator would shift what the later ones draw, and dropping a collective on one rank makes the
+//     others wait for it.
+//   - Output aliasing. The caller owns what a step returns: it scales gradients in place and copies
+//     updates over buffers. A pass therefore never makes an output share memory with another output
+//     or with an input if it did not before.
+//   - Metadata. A node that takes another's place carries its Meta; of two nodes that become one,
+//     the surviving keeps its own.
+//   - Names. Values that stay keep their names.
+//   - Repeatability. The same options on an equal graph give an equal graph, however often Run was
+//     called before: bisecting and reproducers run a pass again to get the graph it was given.
+//   - Linear time: 3 us a node is the budget.
+// The manager (passes/framework/manager.h) does the rest: timing, verification, checking `changed`, dumps,
+// reproducers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gt/config/option.h"
+#include "gt/ir/graph.h"
+
+namespace gt {
+
+// The contract, as docs/passes.md shows it. All but the name are sentences.
+struct PassInfo {
+  std::string_view name;  // what --pass and compile.disable_passes call it
+  std::string_view summary;
+  std::string_view description;
+  std::string_view reads;
+  std::string_view writes;
+  std::string_view never;
+};
+
+class Counter;
+
+class Pass {
+ public:
+  virtual ~Pass() = default;
+  Pass(const Pass&) = delete;  // options and counters are bound to members of this object
+  Pass& operator=(const Pass&) = delete;
+
+  virtual const PassInfo& info() const = 0;
+  std::string name() const { return std::string(info().name); }
+
+  // True exactly when the graph's hash is another one now. May throw: the graph is then not used
+  // any more.
+  virtual bool Run(Graph& graph) = 0;
+
+  std::span<Option> options() { return options_; }
+  std::span<const Option> options() const { return options_; }
+  std::span<const Counter* const> counters() const { return counters_; }
+
+  // The name with every option that differs from its default, as MakePass (passes/framework/registry.h) reads
+  // it.
+  std::string Spec() const;
+
+ protected:
+  Pass() = default;
+
+  // Called by constructors while the variable still has its default.
+  template <typename T>
+  void Declare(std::string name, T* variable, std::string help, Limit limit = Any()) {
+    options_.emplace_back(std::move(name), variable, limit, std::move(help));
+    defaults_.push_back(options_.back().TomlText());
+  }
+
+ private:
+  friend class Counter;
+  std::vector<Option> options_;
+  std::vector<std::string> defaults_;  // of each option, as TOML
+  std::vector<Counter*> counters_;
+};
+
+using PassList = std::vector<std::unique_ptr<Pass>>;
+
+// A number that a pass publishes, as a member of it: Counter merged_{this, "merged", "nodes
+// replaced by an earlier one"}; It grows over all runs of the pass object; the manager reports the
+// growth of each run.
+class Counter {
+ public:
+  Counter(Pass* pass, std::string_view name, std::string_view help) : name_(name), help_(help) {
+    pass->counters_.push_back(this);
+  }
+  Counter(const Counter&) = delete;
+  Counter& operator=(const Counter&) = delete;
+
+  Counter& operator++() { return *this += 1; }
+  Counter& operator+=(int64_t count) {
+    value_ += count;
+    return *this;
+  }
+  int64_t value() const { return value_; }
+  std::string_view name() const { return name_; }
+  std::string_view help() const { return help_; }
+
+ private:
+  std::string_view name_, help_;
+  int64_t value_ = 0;
+};
+
+}  // namespace gt

@@ -1,0 +1,34 @@
+// The table of passes, and the small language in which command lines and reproducers name them:
+//   dce,canonicalize{remove_copies=false},cse,dce
+// An option of list type is given once for each element. Values with commas, braces, quotes or
+// spaces stand in double quotes.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gt/passes/framework/pass.h"
+
+namespace gt {
+
+struct PassEntry {
+  std::string_view name;
+  std::unique_ptr<Pass> (*make)();  // with default options
+};
+
+// In the order of the default pipeline. The table itself is passes/pipeline/pass_table.cc.
+std::span<const PassEntry> AllPasses();
+std::vector<std::string> PassNames();
+
+// One pass with its options. Unknown passes and options are errors that suggest the nearest name.
+std::unique_ptr<Pass> MakePass(std::string_view spec);
+PassList ParsePipeline(std::string_view specs);
+// The reverse of ParsePipeline.
+std::string PrintPipeline(std::span<const std::unique_ptr<Pass>> passes);
+
+// docs/passes.md.
+std::string PassesMarkdown();
+
+}  // namespace gt

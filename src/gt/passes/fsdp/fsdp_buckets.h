@@ -1,0 +1,77 @@
+// The buckets that FSDP collectives are packed into (passes/fsdp/bucket_fsdp.h): which collectives belong
+// together, and which nodes around them move with them.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "gt/ir/graph.h"
+
+namespace gt::fsdp {
+
+inline constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
+
+inline size_t Index(int32_t number) { return static_cast<size_t>(number); }
+inline size_t Index(const Node& node) { return Index(node.number()); }
+
+// What members of one bucket have in common.
+struct Key {
+  const Operator* op = nullptr;
+  bool backward = false;
+  Name unit;  // empty for the head
+  Name experts;
+  Name group;
+  Name reduction;  // "sum"; empty for gathers
+  int64_t ranks = 1;
+  DType dtype = DType::kFloat32;
+  Device device;
+  // Chunks run one behind the other: a bucket over several could start only behind the last.
+  int32_t chunk = -1;
+  Name region;
+  int32_t behind = -1;  // the bucket whose results it reduces once more
+  int32_t alone = -1;   // set for a member that cannot wait for others
+  friend bool operator==(const Key&, const Key&) = default;
+};
+
+struct Member {
+  Node* collective;
+  Node* wait;
+  int32_t parameter;         // position among the graph's inputs
+  int32_t position;          // gathers: the first user's; reductions: where the gradient is made
+  bool escapes;              // an output of the graph shows the result's memory
+  std::vector<Node*> chain;  // what lies between the parameter or gradient and the collective
+};
+
+struct Bucket {
+  Key key;
+  std::vector<Member> members;
+  Name name;
+  // Of the member that decides: the first to be used, or the last whose gradient is made.
+  int32_t position = kNever;
+  // Reductions only: the launch that it is finished behind, counted from 1.
+  int32_t finished_at = 0;
+  std::vector<Node*> tail;      // what is made of the results on the way to the step's outputs
+  std::vector<int32_t> behind;  // buckets that reduce its results once more
+
+  std::vector<Node*> launch;  // up to the collective
+  std::vector<Node*> end;     // the wait and what cuts the results out
+
+  bool IsGather() const { return key.op->collective == Collective::kAllGather; }
+};
+
+struct Buckets {
+  // Gathers, then reductions in the order in which they start, then those behind reductions.
+  std::vector<Bucket> buckets;
+  // The nodes that stay, by their positions; null where a node moves or goes.
+  std::vector<Node*> staying;
+  int64_t left_alone = 0;  // gathers and reductions that cannot be packed or moved
+};
+// Numbers the nodes.
+Buckets FindBuckets(Graph& graph);
+
+// Finds the places of packed buckets and puts the graph into its new order. Gathers start `prefetch`
+// blocks ahead of their use.
+void OrderBuckets(Graph& graph, const Buckets& found, int64_t prefetch);
+
+}  // namespace gt::fsdp

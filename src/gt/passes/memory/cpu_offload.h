@@ -1,0 +1,33 @@
+// Moves forward values that the backward needs to host memory in between.
+#pragma once
+
+#include "gt/passes/framework/pass.h"
+
+namespace gt {
+
+struct CpuOffloadOptions {
+  double budget_gb = 100;       // GiB of host memory; 0: no limit
+  int64_t defer_layers = 1;     // how long a copy to the host may take before compute waits for it
+  int64_t prefetch_layers = 1;  // how far ahead of its use a value starts back
+};
+
+// A value %t that leaves becomes, in the forward and then in the backward,
+//   %t_offload = gt::offload(%t)                          directly behind %t
+//   %t_host    = gt::wait_transfer(%t_offload, %t)        from here on the memory of %t is free
+//   %t_reload  = gt::reload(%t_host, device)
+//   %t_back    = gt::wait_transfer(%t_reload, %t_host)    directly in front of the first use
+class CpuOffload : public Pass {
+ public:
+  explicit CpuOffload(CpuOffloadOptions options = {});
+  const PassInfo& info() const override;
+  bool Run(Graph& graph) override;
+
+ private:
+  CpuOffloadOptions options_;
+  Counter tensors_{this, "tensors", "forward values that go to the host and come back"};
+  Counter bytes_{this, "bytes", "what they take at the sizes seen when the step was captured"};
+  Counter views_{this, "views", "views of them that the backward makes again"};
+  Counter skipped_budget_{this, "skipped_budget", "values that stay because the budget is used up"};
+};
+
+}  // namespace gt

@@ -1,0 +1,83 @@
+// Decides which forward values are kept for the backward and which are computed again there. It
+// only writes the decision down; passes/memory/rematerialize.h carries it out.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gt/config/config.h"
+#include "gt/passes/framework/pass.h"
+
+namespace gt {
+
+// What the policies (config/config.h) mean here:
+//   none     keeps everything that the backward uses
+//   default  keeps what is dear to compute (the table KeptOperators), computes the rest again
+//   eager    as default, but every second matrix product of a layer is computed again
+//   full     computes everything again but what selectors name: of a layer only its input stays
+//   sac_and_offload  as default; passes/memory/cpu_offload.h then moves kept values to the host
+//
+// Random values are computed again like others: a draw is cheap, its mask large, and rematerialize
+// makes the second draw equal to the first.
+//
+// Values made of parameters alone:
+//   - Where a collective gathers them, no policy decides about them: how long gathered parameters
+//     live is what passes/fsdp/reshard_after_forward.h decides, and the cast in front of a gather is one
+//     rank's share only.
+//   - Where none does (one rank, or copies of the model on every rank), they are treated like other
+//     values: casts of all parameters would otherwise live from forward to backward. They are never
+//     kept for entering a layer, because what they are made of, the parameters, is there in any
+//     layer.
+
+struct KeptOperator {
+  std::string_view name;
+  std::string_view why;
+};
+// What `default` and `eager` keep.
+std::span<const KeptOperator> KeptOperators();
+bool IsKept(const Operator& op);
+
+// Whether it reads or sets the state of a random generator.
+bool IsGeneratorOperator(const Operator& op);
+
+// What would go wrong if the node were computed a second time, such as "it would have its effect
+// twice"; empty: nothing.
+std::string_view HarmOfRepeating(const Node& node);
+
+// What `full` keeps on request: the results of one operator in the modules that a pattern
+// (base/fqn_pattern.h) names.
+struct SaveSelector {
+  std::string modules;
+  const Operator* op = nullptr;
+
+  bool Selects(const Node& node) const;
+};
+// Reads "layers.*.attention.wq::aten::mm"; the operator may also be written aten.mm.default. Fails
+// if the text is malformed, the operator does not exist, or its results are never kept (views).
+SaveSelector ParseSaveSelector(std::string_view text);
+
+struct MemoryPolicyOptions {
+  MemoryPolicy policy = MemoryPolicy::kDefault;
+  StringList save = {};  // selectors, for `full` alone
+};
+
+// Fails if the selectors cannot be read, or if there are any and the policy is not `full`.
+std::vector<SaveSelector> ReadSaveSelectors(const MemoryPolicyOptions& options);
+
+class ApplyMemoryPolicy : public Pass {
+ public:
+  explicit ApplyMemoryPolicy(MemoryPolicyOptions options = {});
+  const PassInfo& info() const override;
+  bool Run(Graph& graph) override;
+
+ private:
+  MemoryPolicyOptions options_;
+  Counter saved_{this, "saved", "forward nodes whose results are kept"};
+  Counter between_layers_{this, "between_layers",
+                          "those of them kept because a later layer begins there"};
+  Counter recomputed_{this, "recomputed", "forward nodes that the backward may compute again"};
+};
+
+}  // namespace gt

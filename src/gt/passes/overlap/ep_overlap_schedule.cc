@@ -1,0 +1,220 @@
+#include "gt/passes/overlap/ep_overlap_schedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "gt/analysis/dependencies.h"
+#include "gt/base/byte_text.h"
+#include "gt/base/error.h"
+#include "gt/base/logging.h"
+#include "gt/passes/overlap/order_text.h"
+#include "gt/passes/overlap/overlap_order.h"
+#include "gt/passes/overlap/overlap_structural.h"
+
+namespace gt {
+namespace {
+
+// For graphs outside of a job.
+std::unique_ptr<CostModel> TypicalCosts(const Graph& graph) {
+  static const LinkModel& links =
+      *new LinkModel({.name = "typical",
+                      .generation = "hopper",
+                      .gpus_per_node = 8,
+                      .links = SimpleLinks{.node = {10, 300}, .network = {20, 50}}});
+  return MakeCostModel(graph, {.device = SpeedOf(links.cluster().generation), .links = &links});
+}
+
+// Orders that were tried: the fastest of all, and the fastest within the budget. If none is within it,
+// the one that goes least beyond.
+class Contest {
+ public:
+  explicit Contest(int64_t budget) : budget_(budget) {}
+
+  // Returns whether the order is within the budget.
+  bool Enter(std::string_view name, OverlapOrder::Result result) {
+    log::Debug("overlap, {}: {:.1f} ms, {} of {} allowed", name, result.microseconds / 1e3,
+               ByteText(result.peak), budget_ == kNoLimit ? "any" : ByteText(budget_));
+    const bool fits = result.peak <= budget_;
+    ++entered_;
+    if (!fits) ++over_budget_;
+    if (!fastest_ || result.microseconds < fastest_->microseconds) {
+      fastest_ = {{}, result.microseconds, result.peak};
+    }
+    if (!best_ || IsBetter(result, *best_)) best_ = std::move(result);
+    return fits;
+  }
+
+  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+  const OverlapOrder::Result& best() const { return *best_; }
+  const OverlapOrder::Result& fastest() const { return *fastest_; }  // without its order
+  int64_t entered() const { return entered_; }
+  int64_t over_budget() const { return over_budget_; }
+
+ private:
+  bool IsBetter(const OverlapOrder::Result& a, const OverlapOrder::Result& b) const {
+    const int64_t excess_a = std::max<int64_t>(a.peak - budget_, 0);
+    const int64_t excess_b = std::max<int64_t>(b.peak - budget_, 0);
+    if (excess_a != excess_b) return excess_a < excess_b;
+    return a.microseconds < b.microseconds;
+  }
+
+  int64_t budget_;
+  std::optional<OverlapOrder::Result> best_, fastest_;
+  int64_t entered_ = 0, over_budget_ = 0;
+};
+
+bool InBody(const Node& node) {
+  return node.meta().chunk != nullptr && node.meta().chunk->role == ChunkRole::kBody;
+}
+
+}  // namespace
+
+EpOverlapSchedule::EpOverlapSchedule(EpOverlapOptions options, EpOverlapContext context)
+    : context_(std::move(context)) {
+  if (!context_.costs) context_.costs = TypicalCosts;
+  Declare("mode", &options_.mode,
+          "how filler is chosen: by predicted times, by structure alone, or not at all");
+  Declare("memory_headroom", &options_.memory_headroom,
+          "share by which the memory that the step allocates may grow, with mode cost; negative: "
+          "memory_budget alone decides",
+          Within(-1, 10));
+  Declare("memory_budget", &options_.memory_budget,
+          "bytes of the device that may be in use at once, with mode cost; 0: no limit",
+          AtLeast(0));
+  Declare("pair_first", &options_.pair_first,
+          "with mode structural: token counts of all chunks go to the host together");
+  options_ = options;
+}
+
+const PassInfo& EpOverlapSchedule::info() const {
+  static constexpr PassInfo kInfo = {
+      .name = "ep_overlap_schedule",
+      .summary = "Orders a chunked step so that exchanges of tokens hide behind compute.",
+      .description =
+          "With mode cost, several orders are judged by one clock and one account of memory, and "
+          "the "
+          "fastest within the budget is taken: the graph's own, those of mode structural, and the "
+          "orders in which a device would run the nodes if it could choose: exchanges start as "
+          "soon "
+          "as their tokens are there, waits come when their exchange is done, and compute of other "
+          "chunks, of recomputation and of weight gradients fills the time between, within windows "
+          "of several widths; near the limit of memory windows are narrowed locally. The best one "
+          "is improved by moving single chains into the longest stalls. With mode structural, "
+          "filler is chosen by rules about chunks and exchanges alone. On a GPU, a read of token "
+          "counts becomes a copy that begins early and a read that blocks late.",
+      .reads = "chunk metadata of either producer, exchange labels, collective facts, costs.",
+      .writes = "the order of nodes; gt::offload in front of reads of token counts on a GPU.",
+      .never =
+          "changes what a node computes. Collectives change their order, the same way on every "
+          "rank.",
+  };
+  return kInfo;
+}
+
+bool EpOverlapSchedule::Run(Graph& graph) {
+  bool chunked = false;
+  for (const Node* node : graph.nodes()) {
+    chunked |= node->op().collective == Collective::kAllToAll && InBody(*node);
+  }
+  if (!chunked || options_.mode == OverlapSchedule::kNone) return false;
+  const bool split = SplitReads(graph);
+  Dependencies dependencies(graph);
+  const CommonOrder common(graph, dependencies);
+  auto decide = [&] {
+    return common.ToText(options_.mode == OverlapSchedule::kCost
+                             ? OrderByCost(graph, dependencies, common)
+                             : StructuralOrder(graph, dependencies, options_.pair_first));
+  };
+  const std::string text = context_.decide_for_all ? context_.decide_for_all(decide) : decide();
+  const bool moved = Apply(graph, dependencies, common.FromText(text));
+  return split || moved;
+}
+
+// A read blocks the host, and with it everything that the host has not launched yet. Begun ahead, its
+// copy runs while the device has something to do.
+bool EpOverlapSchedule::SplitReads(Graph& graph) {
+  static const Operator* const offload = FindOperator("gt::offload");
+  const int64_t before = split_reads_.value();
+  for (Node* node : graph.nodes()) {
+    if (!node->op().reads_data || node->result_count() > 0 || !InBody(*node)) continue;
+    Value* counts = node->operand(0);
+    if (counts->type().device.kind != DeviceKind::kCuda) continue;
+    Graph::NodeSpec spec;
+    spec.op = offload;
+    spec.operands = {counts};
+    spec.args = {OperandRef{0}};
+    spec.meta = node->meta();
+    node->SetOperand(0, graph.Insert(std::move(spec), node)->result());
+    ++split_reads_;
+  }
+  return split_reads_.value() > before;
+}
+
+std::vector<int32_t> EpOverlapSchedule::OrderByCost(Graph& graph, const Dependencies& dependencies,
+                                                    const CommonOrder& common) {
+  std::unique_ptr<CostModel> costs = context_.costs(graph);
+  OverlapOrder orders(graph, dependencies, *costs);
+  OverlapOrder::Result given = orders.AsItIs();
+  int64_t budget = Contest::kNoLimit;
+  if (options_.memory_budget > 0) {
+    const int64_t constant = context_.constant_bytes ? context_.constant_bytes(graph) : 0;
+    budget = std::max<int64_t>(options_.memory_budget - constant, 0);
+  }
+  if (options_.memory_headroom >= 0) {
+    const int64_t before = std::max(given.peak, context_.whole_peak ? *context_.whole_peak : 0);
+    budget = std::min(
+        budget, static_cast<int64_t>(static_cast<double>(before) * (1 + options_.memory_headroom)));
+  }
+  microseconds_before_ += static_cast<int64_t>(given.microseconds);
+  Contest contest(budget);
+  // As all ranks will apply it.
+  auto placed = [&](const OverlapOrder::Result& result) {
+    return orders.Judge(common.Placed(result.order));
+  };
+  contest.Enter("as it is", std::move(given));
+  for (bool pair_first : {false, true}) {
+    try {
+      contest.Enter(pair_first ? "structural, pairs first" : "structural",
+                    orders.Judge(common.Placed(StructuralOrder(graph, dependencies, pair_first))));
+    } catch (const Error& error) {  // its rules do not fit every step
+      log::Debug("overlap, structural: {}", error.what());
+    }
+  }
+  const int32_t unit = orders.exchanges_per_region();
+  for (int32_t window : {unit / 2, 2 * unit / 3, unit, 2 * unit}) {
+    const std::string name = fmt::format("within {} exchanges", window);
+    if (contest.Enter(name, placed(orders.WithinWindow(window, Contest::kNoLimit)))) continue;
+    contest.Enter(name + ", held back", placed(orders.WithinWindow(window, budget)));
+  }
+  // As many tries as take about as long as everything above, at the least.
+  constexpr int64_t kNodesLookedAt = 1'000'000;
+  const auto tries =
+      static_cast<int>(std::clamp<int64_t>(kNodesLookedAt / dependencies.count(), 8, 64));
+  contest.Enter("with stalls filled", placed(orders.FillStalls(contest.best(), budget, tries)));
+
+  const OverlapOrder::Result& best = contest.best();
+  candidates_ += contest.entered();
+  over_budget_ += contest.over_budget();
+  microseconds_after_ += static_cast<int64_t>(best.microseconds);
+  if (contest.fastest().microseconds < best.microseconds && budget != Contest::kNoLimit) {
+    bytes_missing_ += contest.fastest().peak - budget;
+    microseconds_unlimited_ += static_cast<int64_t>(contest.fastest().microseconds);
+  }
+  return best.order;
+}
+
+bool EpOverlapSchedule::Apply(Graph& graph, const Dependencies& dependencies,
+                              std::span<const int32_t> order) {
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (order[i] != static_cast<int32_t>(i)) ++moved_;
+  }
+  return ApplyOrder(graph, dependencies, order);
+}
+
+}  // namespace gt

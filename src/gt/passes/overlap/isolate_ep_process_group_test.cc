@@ -1,0 +1,157 @@
+// Which token exchanges leave their group, and which stay.
+#include "gt/passes/overlap/isolate_ep_process_group.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "gt/base/error.h"
+#include "gt/ir/text.h"
+#include "gt/passes/framework/manager.h"
+
+namespace gt::isolate_ep_process_group_test {
+namespace {
+
+// Groups as a job has them: names with an identity and ranks, and those made on request.
+class FakeGroups : public ProcessGroups {
+ public:
+  explicit FakeGroups(std::map<std::string, Info, std::less<>> known) : known_(std::move(known)) {}
+  Info Find(std::string_view name) override {
+    auto found = known_.find(name);
+    if (found == known_.end()) throw std::runtime_error("no group " + std::string(name));
+    return found->second;
+  }
+  std::string Apart(std::string_view source, Purpose purpose) override {
+    EXPECT_EQ(purpose, Purpose::kTokens);
+    std::string name = "own_" + std::string(source);
+    known_.try_emplace(name, Info{static_cast<int64_t>(100 + made.size()), Find(source).ranks});
+    made.emplace_back(source);
+    return name;
+  }
+  std::vector<std::string> made;
+
+ private:
+  std::map<std::string, Info, std::less<>> known_;
+};
+
+PassRun RunManaged(Graph& graph, ProcessGroups* groups) {
+  PassList passes;
+  passes.push_back(std::make_unique<IsolateEpProcessGroup>(groups));
+  PassManager manager(std::move(passes), {.write_reproducer = false});
+  return manager.Run(graph).runs.at(0);
+}
+
+// Exchanges and other collectives, each in a group of the given name.
+std::string Text(const std::vector<std::string>& exchanges, const std::vector<std::string>& others,
+                 std::string_view meta = "") {
+  std::string text = "graph @step(%x: input \"x\" f32[4, 2]) {\n";
+  std::string outputs;
+  for (size_t i = 0; i < exchanges.size(); ++i) {
+    text += fmt::format(
+        "  %t{} = _c10d_functional::all_to_all_single(%x, output_split_sizes = [2, 2], "
+        "input_split_sizes = [2, 2], group_name = \"{}\") : f32[4, 2]{}\n",
+        i, exchanges[i], meta);
+    outputs += fmt::format("{}result \"t{}\" %t{}", outputs.empty() ? "" : ", ", i, i);
+  }
+  for (size_t i = 0; i < others.size(); ++i) {
+    text += fmt::format(
+        "  %o{} = _c10d_functional::all_reduce(%x, reduce_op = \"sum\", group_name = \"{}\") : "
+        "f32[4, 2] {{module = \"layers.0.wq\"}}\n",
+        i, others[i]);
+    outputs += fmt::format("{}result \"o{}\" %o{}", outputs.empty() ? "" : ", ", i, i);
+  }
+  return text + "  return " + outputs + "\n}\n";
+}
+
+// Names of groups, in the order of the nodes.
+std::string GroupsOf(const Graph& graph) {
+  std::string names;
+  for (const Node* node : graph.nodes()) {
+    names += (names.empty() ? "" : " ") + std::get<std::string>(node->arg(node->op().group_arg));
+  }
+  return names;
+}
+
+TEST(IsolateEpProcessGroup, MovesAllExchangesOfASharedGroup) {
+  auto graph = Parse(Text({"ep", "ep", "ep"}, {"ep"}));
+  PassRun run = RunManaged(*graph, nullptr);
+  EXPECT_EQ(GroupsOf(*graph), "ep.tokens ep.tokens ep.tokens ep");
+  EXPECT_EQ(run.counters[0].second, 1);
+  EXPECT_EQ(run.counters[1].second, 3);
+  EXPECT_FALSE(RunManaged(*graph, nullptr).changed);
+}
+
+TEST(IsolateEpProcessGroup, AGroupOfItsOwnStays) {
+  auto graph = Parse(Text({"ep"}, {"fsdp"}));
+  EXPECT_FALSE(RunManaged(*graph, nullptr).changed);
+  EXPECT_EQ(GroupsOf(*graph), "ep fsdp");
+}
+
+// Two groups have two queues, whoever is in them.
+TEST(IsolateEpProcessGroup, SameRanksAreNoReason) {
+  FakeGroups groups({{"ep", {1, {0, 1}}}, {"fsdp", {2, {0, 1}}}});
+  auto graph = Parse(Text({"ep"}, {"fsdp"}));
+  EXPECT_FALSE(RunManaged(*graph, &groups).changed);
+}
+
+TEST(IsolateEpProcessGroup, OneGroupUnderTwoNamesIsShared) {
+  FakeGroups groups({{"ep", {7, {3, 1}}}, {"fsdp", {7, {3, 1}}}});
+  auto graph = Parse(Text({"ep"}, {"fsdp"}));
+  EXPECT_TRUE(RunManaged(*graph, &groups).changed);
+  EXPECT_EQ(GroupsOf(*graph), "own_ep fsdp");
+  EXPECT_EQ(groups.Find("own_ep").ranks, (std::vector<int64_t>{3, 1}));
+}
+
+TEST(IsolateEpProcessGroup, EachSourceGetsOneGroup) {
+  FakeGroups groups({{"a", {1, {0}}}, {"b", {2, {0}}}, {"c", {3, {0}}}});
+  auto graph = Parse(Text({"b", "a", "c", "b"}, {"a", "b"}));
+  PassRun run = RunManaged(*graph, &groups);
+  EXPECT_EQ(GroupsOf(*graph), "own_b own_a c own_b a b");
+  EXPECT_EQ(groups.made, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(run.counters[0].second, 2);
+  EXPECT_EQ(run.counters[1].second, 3);
+}
+
+TEST(IsolateEpProcessGroup, OneGroupWithDifferentRanksIsAnError) {
+  FakeGroups groups({{"ep", {7, {0, 1}}}, {"fsdp", {7, {0, 2}}}});
+  auto graph = Parse(Text({"ep"}, {"fsdp"}));
+  IsolateEpProcessGroup pass(&groups);
+  try {
+    pass.Run(*graph);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kGroupMismatch);
+    const std::string what = error.what();
+    for (const char* part : {"\"ep\"", "\"fsdp\"", "[0, 1]", "[0, 2]", "%o0", "layers.0.wq"}) {
+      EXPECT_NE(what.find(part), std::string::npos) << part << " is missing in: " << what;
+    }
+  }
+}
+
+// What an exchange is, its operator says; annotations may be missing, or be on other collectives.
+TEST(IsolateEpProcessGroup, GoesByOperators) {
+  auto graph = Parse(Text({"ep"}, {"ep"}, " {phase = backward}"));
+  std::string text = Print(*graph);
+  const std::string module = "module = \"layers.0.wq\"";
+  text.replace(text.find(module), module.size(), "ep = dispatch, exchange = exchange");
+  graph = Parse(text);
+  RunManaged(*graph, nullptr);
+  EXPECT_EQ(GroupsOf(*graph), "ep.tokens ep");
+}
+
+TEST(IsolateEpProcessGroup, EveryOtherKindCounts) {
+  for (const char* other :
+       {"all_gather_into_tensor(%x, group_size = 2, group_name = \"ep\") : f32[8, 2]",
+        "reduce_scatter_tensor(%x, reduce_op = \"sum\", group_size = 2, group_name = \"ep\") : "
+        "f32[2, 2]",
+        "broadcast(%x, src = 0, group_name = \"ep\") : f32[4, 2]"}) {
+    std::string text = Text({"ep"}, {});
+    text.insert(text.find("  return"), fmt::format("  %o = _c10d_functional::{}\n", other));
+    auto graph = Parse(text);
+    EXPECT_TRUE(RunManaged(*graph, nullptr).changed) << other;
+    EXPECT_EQ(GroupsOf(*graph), "ep.tokens ep");
+  }
+}
+
+}  // namespace
+}  // namespace gt::isolate_ep_process_group_test

@@ -1,0 +1,72 @@
+#include "gt/passes/overlap/own_parts.h"
+
+#include "gt/sim/timeline.h"
+
+namespace gt {
+namespace {
+
+std::vector<bool> BeforeGathers(const Graph& graph, const Dependencies& dependencies) {
+  const auto count = static_cast<size_t>(dependencies.count());
+  std::vector<bool> of_parameters(count), gathered(count), before(count);
+  for (size_t number = 0; number < count; ++number) {
+    const Node& node = *dependencies.node(static_cast<int32_t>(number));
+    bool all = node.operand_count() > 0 && !node.op().random, behind = false;
+    for (int32_t i = 0; i < node.operand_count() && all; ++i) {
+      const Value& operand = *node.operand(i);
+      if (operand.is_input()) {
+        auto index = static_cast<size_t>(operand.index());
+        all = graph.inputs()[index]->role == InputRole::kParameter;
+      } else {
+        auto producer = static_cast<size_t>(operand.producer()->number());
+        all = of_parameters[producer];
+        behind |= gathered[producer];
+      }
+    }
+    const bool gathers = node.op().collective == Collective::kAllGather;
+    of_parameters[number] = all;
+    gathered[number] = behind || gathers;
+    before[number] = all && gathers && !behind;
+  }
+  for (size_t number = count; number-- > 0;) {
+    if (!before[number]) continue;
+    for (int32_t needed : dependencies.NeededBy(static_cast<int32_t>(number))) {
+      before[static_cast<size_t>(needed)] = true;
+    }
+  }
+  return before;
+}
+
+// A part of a gradient comes from the last reduce-scatter on its way, behind which at most replicas
+// are summed. Behind those of activations (tensor parallelism) much is still exchanged.
+std::vector<bool> BehindReductions(const Dependencies& dependencies) {
+  const auto count = static_cast<size_t>(dependencies.count());
+  std::vector<bool> quiet(count), own(count);
+  for (size_t number = count; number-- > 0;) {
+    const auto at = static_cast<int32_t>(number);
+    const Node& node = *dependencies.node(at);
+    bool behind = true;
+    for (int32_t user : dependencies.UsersOf(at))
+      behind = behind && quiet[static_cast<size_t>(user)];
+    own[number] = behind && node.op().collective == Collective::kReduceScatter;
+    const bool launches = !QueueOf(node).empty();
+    quiet[number] = behind && (!launches || node.op().collective == Collective::kAllReduce);
+  }
+  for (size_t number = 0; number < count; ++number) {
+    for (int32_t needed : dependencies.NeededBy(static_cast<int32_t>(number))) {
+      own[number] = own[number] || own[static_cast<size_t>(needed)];
+    }
+  }
+  return own;
+}
+
+}  // namespace
+
+OwnParts::OwnParts(const Graph& graph, const Dependencies& dependencies)
+    : before_gather(BeforeGathers(graph, dependencies)), own(BehindReductions(dependencies)) {
+  for (size_t number = 0; number < own.size(); ++number) {
+    const Node& node = *dependencies.node(static_cast<int32_t>(number));
+    if (before_gather[number] && QueueOf(node).empty()) own[number] = true;
+  }
+}
+
+}  // namespace gt
