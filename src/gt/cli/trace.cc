@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 
+#include "gt/analysis/collectives.h"
 #include "gt/base/build_id.h"
 #include "gt/base/byte_text.h"
 #include "gt/base/machine_memory.h"
@@ -14,7 +15,7 @@
 #include "gt/config/fingerprint.h"
 #include "gt/dist/world.h"
 #include "gt/ir/text.h"
-#include "gt/sim/memory_curve.h"
+#include "gt/sim/type_sizes.h"
 #include "gt/storage/checksum.h"
 #include "gt/storage/file_writer.h"
 #include "gt/torch_bridge/device.h"
@@ -83,7 +84,7 @@ void PrintCollectives(const Graph& graph, const World& world) {
   std::map<std::pair<std::string, std::string>, size_t> places;
   for (const Node* node : graph.nodes()) {
     const Operator& op = node->op();
-    if (op.collective == Collective::kNone || op.collective == Collective::kWait) continue;
+    if (!LaunchesCollective(op)) continue;
     std::string kind = op.name.str().substr(op.name.str().find("::") + 2);
     const std::string& group = std::get<std::string>(node->arg(op.group_arg));
     auto [place, fresh] = places.try_emplace({kind, group}, rows.size());

@@ -7,7 +7,7 @@
 
 #include "gt/analysis/collectives.h"
 #include "gt/ir/checked_math.h"
-#include "gt/sim/memory_curve.h"
+#include "gt/sim/type_sizes.h"
 
 namespace gt {
 namespace {
@@ -40,10 +40,9 @@ CommunicatorMemory NcclMemory() {
 int64_t CommunicatorBytes(const Graph& graph, const CommunicatorMemory& memory) {
   std::map<std::string, int64_t> peers;  // of each group that is used, with which it exchanges
   for (const Node* node : graph.nodes()) {
-    const Collective kind = node->op().collective;
-    if (kind == Collective::kNone || kind == Collective::kWait) continue;
+    if (!LaunchesCollective(node->op())) continue;
     int64_t& known = peers[GroupOf(*node)];
-    if (kind != Collective::kAllToAll) continue;
+    if (node->op().collective != Collective::kAllToAll) continue;
     const auto ranks = static_cast<int64_t>(std::get<Shape>(node->arg(1)).size());
     known = std::max(known, std::min(ranks, memory.gpus_per_node) - 1);
   }

@@ -1,44 +1,51 @@
-// How much memory a step has in use when its nodes run in one order or another. The rules are those
-// of sim/memory_curve.h, which tells more about one order; this answers for many orders of the same
-// nodes, one node at a time.
+// How much memory a step has in use while its nodes run, one node at a time, in whatever order they are
+// given: schedules are judged by it, and a memory curve (sim/memory_curve.h) is what it sees in the
+// order of the graph. sim/storages.h has the rules.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "gt/ir/graph.h"
+#include "gt/sim/storages.h"
 
 namespace gt {
 
 class LiveMemory {
  public:
-  // Nodes are known by number (Graph::NumberNodes). Bytes are those of the GPU, if the step uses one,
+  // Nodes are known by number, which this gives them. Bytes are those of the GPU, if the step uses one,
   // in units of its allocator, else of the CPU; inputs are not counted, since they are there in every
   // order.
   explicit LiveMemory(const Graph& graph);
+  explicit LiveMemory(std::shared_ptr<const StorageTable> storages);
+  // Counts what is in the memory of this device, or, if not `inside`, what is anywhere else.
+  LiveMemory(std::shared_ptr<const StorageTable> storages, DeviceKind device, bool inside = true);
 
   void Restart();
-  // The node runs. Returns the bytes in use while it does.
+  // The node runs. Returns the bytes in use while it does. Throws SizeOverflow if they do not fit into
+  // 64 bits.
   int64_t Run(int32_t node);
   // In use while the node runs, if it is the next.
-  int64_t IfNext(int32_t node) const { return alive_ + own_[static_cast<size_t>(node)]; }
-  int64_t peak() const { return peak_; }
+  int64_t IfNext(int32_t node) const;
+  // What the node's kernel takes for itself while it runs.
+  int64_t scratch(int32_t node) const { return scratch_[static_cast<size_t>(node)]; }
+  int64_t alive() const { return alive_; }  // when the last node has run
+  int64_t peak() const { return peak_; }    // while nodes ran
   int64_t input_bytes() const { return input_bytes_; }
 
  private:
-  struct Table {  // rows one behind the other
-    std::vector<int32_t> begin = {0}, entries;
-    void EndRow() { begin.push_back(static_cast<int32_t>(entries.size())); }
-  };
-  class Walk;
+  void LetGo(int32_t storage);
 
-  std::vector<int64_t> bytes_;      // by storage
-  std::vector<int32_t> touches_;    // by storage: nodes that must have run before it is freed
-  Table allocated_, touched_;       // by node: storages
-  std::vector<int32_t> remaining_;  // of touches, in the order at hand
-  std::vector<int64_t> own_;        // by node: bytes it allocates, for its kernel too
-  int64_t alive_ = 0, peak_ = 0;
+  std::shared_ptr<const StorageTable> storages_;
+  std::vector<int64_t> bytes_;      // by storage; 0: not counted
+  std::vector<int64_t> allocated_;  // by node
+  std::vector<int64_t> scratch_;    // by node
   int64_t input_bytes_ = 0;
+  // In the order at hand.
+  std::vector<int32_t> holds_;  // by storage: those left
+  std::vector<int32_t> waits_;  // by collective: those left
+  int64_t alive_ = 0, peak_ = 0;
 };
 
 // In the graph's own order. Numbers its nodes.

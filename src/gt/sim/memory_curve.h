@@ -1,13 +1,7 @@
 // What a step needs of the device's memory, from its graph alone: which storage each value
 // occupies, from when to when it is alive, and where the sum is largest. Nothing runs and nothing
 // is allocated, so that the question can be asked of a model that fits no machine at hand.
-//
-// The executor's rules are followed (exec/program.cc): a node's results are allocated before
-// anything that dies at the node is freed, a storage dies at the last use of any value that looks
-// into it, and a result that nobody uses lives only while its node runs. What a collective reads
-// or writes is alive until its wait, and so is what gloo takes for a sum. On the CPU a pointwise kernel first converts operands of another
-// dtype than its result's. What else kernels allocate for themselves while they run is not in a graph
-// and not counted.
+// The rules are those of sim/storages.h, the bytes those of sim/live_memory.h in the graph's order.
 #pragma once
 
 #include <array>
@@ -133,13 +127,5 @@ void LookAt(const Graph& graph, int32_t position, MemoryCurve& curve);
 // memory are linear in nodes and operands, but for sorting what is alive at the peak. Throws
 // SizeOverflow, naming the value, when a size or the sum does not fit into 64 bits.
 MemoryCurve MeasureMemory(const Graph& graph, const MemoryOptions& options = {});
-
-// Bytes of a tensor's storage when symbol i is hints[i], not rounded: from its first element to its
-// last.
-int64_t StorageBytes(const TensorType& type, SymbolValues hints);
-// The value whose memory this one is a part of at these sizes; null if its producer allocates.
-const Value* LooksInto(const Value& value, SymbolValues hints);
-// What the node's kernel allocates for itself while it runs, of which only conversions are known.
-int64_t ScratchBytes(const Node& node, SymbolValues hints);
 
 }  // namespace gt

@@ -13,6 +13,7 @@
 #include "gt/base/error.h"
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
+#include "gt/sim/type_sizes.h"
 
 namespace gt::memory_curve_test {
 namespace {

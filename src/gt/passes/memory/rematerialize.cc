@@ -6,6 +6,7 @@
 
 #include "gt/analysis/aliasing.h"
 #include "gt/analysis/layers.h"
+#include "gt/analysis/result_map.h"
 #include "gt/base/error.h"
 #include "gt/passes/memory/backward_copy.h"
 #include "gt/passes/memory/memory_policy.h"
@@ -37,47 +38,38 @@ void CheckRepeatable(const Node& node) {
 // How long the memory of values is held by what this pass will not change. Where the original is
 // alive anyway (a later chunk of the loss reads it, the step returns it, it shows an input), a copy
 // would cost time and save nothing.
+//
+// A question about values, not about storages (sim/storages.h): a view of memory that is alive is still
+// copied, which costs nothing, and a reshape counts as a view of its argument, whether or not it copies
+// at the sizes at hand.
 class Lifetimes {
  public:
-  explicit Lifetimes(Graph& graph) {
-    NumberResults(graph);
+  explicit Lifetimes(const Graph& graph) : until_(graph, kNever) {
+    for (const Node* node : graph.nodes()) {
+      if (!ShowsInput(*node)) continue;
+      for (int32_t i = 0; i < node->result_count(); ++i) until_[*node->result(i)] = kForever;
+    }
     for (const auto& output : graph.outputs()) Extend(*output->value(), kForever);
     for (const Node* node = graph.last(); node != nullptr; node = node->previous()) AddUses(*node);
   }
 
   bool IsAliveAt(const Value& value, const Node& node) const {
-    return until_[Slot(value)] >= node.number();
+    return until_[value] >= node.number();
   }
 
  private:
   static constexpr int32_t kForever = std::numeric_limits<int32_t>::max();
   static constexpr int32_t kNever = -1;
 
-  void NumberResults(Graph& graph) {
-    first_result_.reserve(static_cast<size_t>(graph.NumberNodes()));
-    for (const Node* node : graph.nodes()) {
-      first_result_.push_back(until_.size());
-      until_.resize(until_.size() + static_cast<size_t>(node->result_count()),
-                    ShowsInput(*node) ? kForever : kNever);
-    }
-  }
-
   // Whether the results are views of an input, whose memory is the caller's and stays.
   bool ShowsInput(const Node& node) const {
     if (node.result_count() == 0 || AliasingOf(node.op()) != Aliasing::kAlways) return false;
     const Value& viewed = *ViewedValue(*node.result());
-    return viewed.is_input() || until_[Slot(viewed)] == kForever;
-  }
-
-  size_t Slot(const Value& value) const {
-    return first_result_[static_cast<size_t>(value.producer()->number())] +
-           static_cast<size_t>(value.index());
+    return viewed.is_input() || until_[viewed] == kForever;
   }
 
   void Extend(const Value& value, int32_t number) {
-    if (value.is_input()) return;
-    int32_t& until = until_[Slot(value)];
-    until = std::max(until, number);
+    if (!value.is_input()) until_[value] = std::max(until_[value], number);
   }
 
   // Nodes are shown from the last to the first, so that the lifetimes of a node's results are known
@@ -85,7 +77,7 @@ class Lifetimes {
   void AddUses(const Node& node) {
     int32_t results_live = kNever;
     for (int32_t i = 0; i < node.result_count(); ++i) {
-      results_live = std::max(results_live, until_[Slot(*node.result(i))]);
+      results_live = std::max(results_live, until_[*node.result(i)]);
     }
     // What serves the backward alone goes when it is copied. Draws never go.
     if (IsRecomputed(node) && results_live == kNever && !node.op().random) return;
@@ -98,8 +90,7 @@ class Lifetimes {
     }
   }
 
-  std::vector<size_t> first_result_;  // by number of the node: where its results begin in until_
-  std::vector<int32_t> until_;        // number of the last node that needs the memory
+  ResultMap<int32_t> until_;  // number of the last node that needs the memory
 };
 
 // Makes the copy of a random node draw the numbers of the original: from the state that the
@@ -378,6 +369,7 @@ bool Rematerialize::Run(Graph& graph) {
   for (const Node* node : graph.nodes()) {
     if (IsRecomputed(*node)) CheckRepeatable(*node);
   }
+  graph.NumberNodes();
   Copier copier(graph);
   bool in_backward = false;
   int64_t region_start = 0;  // copies made before the region
