@@ -108,7 +108,6 @@ PipelineOptions StepCompiler::PipelineFor(const Config::Compile::EpOverlap& over
                      compile.cpu_offload_prefetch_n_layers};
   options.reshard_after_forward =
       config_.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
-  options.groups = groups_.get();
   options.reassign_gathers = compile.enable_fsdp_ag_rs_overlap;
   if (compile.fsdp_bucketing) options.bucket_prefetch = compile.fsdp_prefetch;
   options.dense_regions = compile.enable_fsdp_dense_region_overlap;
@@ -124,49 +123,58 @@ PipelineOptions StepCompiler::PipelineFor(const Config::Compile::EpOverlap& over
   options.isolate_ep_group = overlap.isolate_process_group;
   options.overlap = {.mode = overlap.schedule,
                      .memory_headroom = overlap.memory_headroom,
-                     .memory_budget = MemoryCapacity(config_, world_, device_),
                      .pair_first = overlap.module_fqn.ends_with(".moe")};
-  options.costs = [this](const Graph& graph) { return costs_.For(graph); };
-  options.constant_bytes = [this](const Graph& graph) {
+  return options;
+}
+
+JobFacts StepCompiler::Facts() {
+  JobFacts facts;
+  facts.groups = groups_.get();
+  facts.costs = [this](const Graph& graph) { return costs_.For(graph); };
+  facts.memory_budget = [this] { return MemoryCapacity(config_, world_, device_); };
+  facts.constant_bytes = [this](const Graph& graph) {
     const CategoryBytes constant = MeasureMemory(graph, StepMemory(config_, mesh_)).constant;
     return std::accumulate(constant.begin(), constant.end(), int64_t{0});
   };
   if (world_ != nullptr && audience_ == Audience::kJob) {
-    options.decide_for_all = [this](const std::function<std::string()>& decide) {
-      return world_->DecideForAll("the order of the step", decide);
+    facts.decide_for_all = [this](std::string_view what,
+                                  const std::function<std::string()>& decide) {
+      return world_->DecideForAll(std::string(what), decide);
     };
   }
-  return options;
+  return facts;
 }
 
-PipelineReport StepCompiler::Run(PassList passes, Graph& graph) {
+PipelineReport StepCompiler::Run(PassList passes, Graph& graph, PassContext& context) {
   PassManagerOptions options;
   options.disabled = config_.compile.disable_passes;
   options.reproducer_folder = config_.dump_folder;
   // A job waits for this; who looks into passes wants to know of each.
   options.check_changed = options.verify_each = config_.compile.debug_graph_passes;
   if (config_.compile.debug_graph_passes) options.dump_folder = config_.dump_folder + "/passes";
-  return PassManager(std::move(passes), options).Run(graph);
+  return PassManager(std::move(passes), options).Run(graph, context);
 }
 
 PipelineReport StepCompiler::Compile(Graph& graph, const Config::Compile::EpOverlap& overlap) {
   options_ = PipelineFor(overlap);
   unordered_ = nullptr;
   PassList passes = DefaultPipeline(options_);
+  PassContext context(Facts());
   const bool orders = OrdersByCost(options_);
   const bool replans =
       orders && overlap.replan_interval > 0 && audience_ == Audience::kJob && world_ != nullptr;
-  if (!replans) return Run(std::move(passes), graph);
+  if (!replans) return Run(std::move(passes), graph, context);
   PassList rest = TakeFromSchedule(passes);
-  PipelineReport report = Run(std::move(passes), graph);
+  PipelineReport report = Run(std::move(passes), graph, context);
   unordered_ = graph.Clone();
-  Append(report, Run(std::move(rest), graph));
+  Append(report, Run(std::move(rest), graph, context));
   return report;
 }
 
 PipelineReport StepCompiler::Order(Graph& graph) {
   PassList passes = DefaultPipeline(options_);
-  return Run(TakeFromSchedule(passes), graph);
+  PassContext context(Facts());
+  return Run(TakeFromSchedule(passes), graph, context);
 }
 
 std::optional<Timeline> StepCompiler::Predict(const Graph& graph) {

@@ -45,7 +45,8 @@ class StepCompiler {
 
  private:
   PipelineOptions PipelineFor(const Config::Compile::EpOverlap& overlap);
-  PipelineReport Run(PassList passes, Graph& graph);
+  JobFacts Facts();
+  PipelineReport Run(PassList passes, Graph& graph, PassContext& context);
 
   const Config config_;
   const Mesh mesh_;

@@ -737,7 +737,7 @@ const PassInfo& Chunk::info() const {
   return kInfo;
 }
 
-bool Chunk::Run(Graph& graph) {
+bool Chunk::RunImpl(Graph& graph, PassContext& /*context*/) {
   Chunker chunker(graph, options_, FindSymbol(graph, options_));
   chunker.Run();
   const ChunkRegions& regions = chunker.regions();

@@ -25,7 +25,7 @@ class Chunk : public Pass {
  public:
   explicit Chunk(ChunkOptions options = {});
   const PassInfo& info() const override;
-  bool Run(Graph& graph) override;
+  bool RunImpl(Graph& graph, PassContext& context) override;
 
  private:
   ChunkOptions options_;

@@ -258,7 +258,7 @@ const PassInfo& Canonicalize::info() const {
   return kInfo;
 }
 
-bool Canonicalize::Run(Graph& graph) {
+bool Canonicalize::RunImpl(Graph& graph, PassContext& /*context*/) {
   bool changed = RewriteNestedGraphs(graph, [this](Graph& nested) { return Run(nested); });
   return RunOn(graph) || changed;
 }

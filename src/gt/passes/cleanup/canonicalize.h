@@ -16,7 +16,7 @@ class Canonicalize : public Pass {
  public:
   explicit Canonicalize(CanonicalizeOptions options = {});
   const PassInfo& info() const override;
-  bool Run(Graph& graph) override;
+  bool RunImpl(Graph& graph, PassContext& context) override;
 
  private:
   bool RunOn(Graph& graph);

@@ -218,7 +218,7 @@ const PassInfo& CommonSubexpressionElimination::info() const {
   return kInfo;
 }
 
-bool CommonSubexpressionElimination::Run(Graph& graph) {
+bool CommonSubexpressionElimination::RunImpl(Graph& graph, PassContext& /*context*/) {
   bool changed = RewriteNestedGraphs(graph, [this](Graph& nested) { return Run(nested); });
   return RunOn(graph) || changed;
 }

@@ -21,7 +21,7 @@ class CommonSubexpressionElimination : public Pass {
  public:
   explicit CommonSubexpressionElimination(CommonSubexpressionEliminationOptions options = {});
   const PassInfo& info() const override;
-  bool Run(Graph& graph) override;
+  bool RunImpl(Graph& graph, PassContext& context) override;
 
  private:
   bool RunOn(Graph& graph);

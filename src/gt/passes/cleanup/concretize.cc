@@ -365,7 +365,7 @@ const PassInfo& Concretize::info() const {
   return kInfo;
 }
 
-bool Concretize::Run(Graph& graph) {
+bool Concretize::RunImpl(Graph& graph, PassContext& /*context*/) {
   ShapeEnv& shapes = graph.shapes();
   const SymbolSet chosen =
       options_.symbols.empty() ? InputSymbols(shapes) : SymbolsNamed(options_.symbols, graph);

@@ -15,7 +15,7 @@ class Concretize : public Pass {
  public:
   explicit Concretize(ConcretizeOptions options = {});
   const PassInfo& info() const override;
-  bool Run(Graph& graph) override;
+  bool RunImpl(Graph& graph, PassContext& context) override;
 
  private:
   ConcretizeOptions options_;

@@ -83,7 +83,7 @@ const PassInfo& DeadCodeElimination::info() const {
   return kInfo;
 }
 
-bool DeadCodeElimination::Run(Graph& graph) {
+bool DeadCodeElimination::RunImpl(Graph& graph, PassContext& /*context*/) {
   bool changed = RewriteNestedGraphs(graph, [this](Graph& nested) { return Run(nested); });
   return Sweep(graph) || changed;
 }

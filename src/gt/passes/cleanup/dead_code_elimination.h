@@ -14,7 +14,7 @@ class DeadCodeElimination : public Pass {
  public:
   explicit DeadCodeElimination(DeadCodeEliminationOptions options = {});
   const PassInfo& info() const override;
-  bool Run(Graph& graph) override;
+  bool RunImpl(Graph& graph, PassContext& context) override;
 
  private:
   bool Sweep(Graph& graph);

@@ -16,7 +16,7 @@ class Stamp : public Pass {
         .name = "stamp", .summary = "", .description = "", .reads = "", .writes = "", .never = ""};
     return kInfo;
   }
-  bool Run(Graph& graph) override {
+  bool RunImpl(Graph& graph, PassContext&) override {
     graph.first()->meta().sequence = number_;
     return true;
   }

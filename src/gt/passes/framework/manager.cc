@@ -72,8 +72,9 @@ std::string CounterText(const PassRun& run) {
 
 // What is remembered over one run of the manager.
 struct PassManager::State {
-  std::unique_ptr<Graph> start;  // null: no reproducer wanted
-  std::optional<uint64_t> hash;  // of the graph that the next pass is given
+  PassContext& context;
+  std::unique_ptr<Graph> start = nullptr;  // null: no reproducer wanted
+  std::optional<uint64_t> hash = {};       // of the graph that the next pass is given
 };
 
 PassManager::PassManager(PassList passes, PassManagerOptions options)
@@ -94,9 +95,15 @@ bool PassManager::IsDisabled(const Pass& pass) const {
 }
 
 PipelineReport PassManager::Run(Graph& graph) {
+  PassContext context;
+  return Run(graph, context);
+}
+
+PipelineReport PassManager::Run(Graph& graph, PassContext& context) {
   PipelineReport report;
   Timer timer(&report.seconds);
-  State state;
+  State state{.context = context};
+  context.Invalidate();
   if (options_.write_reproducer) state.start = graph.Clone();
   for (size_t i = 0; i < passes_.size(); ++i) {
     report.runs.push_back(RunOne(graph, i, state));
@@ -118,10 +125,11 @@ void PassManager::VerifyLast(Graph& graph, PipelineReport& report, State& state)
     }
   }
   state.hash = std::nullopt;  // of the last graph: reproducers are of an earlier one
+  state.context.Invalidate();
   std::unique_ptr<Graph> again = state.start == nullptr ? nullptr : state.start->Clone();
   for (size_t i = 0; again != nullptr && i < passes_.size(); ++i) {
     if (IsDisabled(*passes_[i])) continue;
-    passes_[i]->Run(*again);
+    passes_[i]->Run(*again, state.context);
     try {
       Verify(*again);
     } catch (const Error& error) {
@@ -188,7 +196,7 @@ void PassManager::RunChecked(Graph& graph, Pass& pass, PassRun& run, State& stat
   }
   {
     Timer timer(&run.seconds);
-    run.changed = pass.Run(graph);
+    run.changed = pass.Run(graph, state.context);
   }
   std::optional<uint64_t> hash;
   if (options_.check_changed) {
@@ -230,11 +238,12 @@ void PassManager::Explain(size_t index, const State& state, ErrorCode code,
 
 std::string PassManager::WriteReproducer(size_t index, const State& state, std::string* note) {
   std::unique_ptr<Graph> given = state.start->Clone();
+  state.context.Invalidate();
   std::string specs = passes_[index]->Spec();
   bool again = true;
   try {
     for (size_t i = 0; i < index; ++i) {
-      if (!IsDisabled(*passes_[i])) passes_[i]->Run(*given);
+      if (!IsDisabled(*passes_[i])) passes_[i]->Run(*given, state.context);
     }
     again = !state.hash || given->Hash() == *state.hash;
   } catch (const std::exception&) {

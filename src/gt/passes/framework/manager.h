@@ -75,7 +75,8 @@ class PassManager {
   // names the pass, the reproducer and the command that replays it. Its code is that of the pass's
   // own error, PassBrokeGraph if the graph no longer verifies, PassMisreported if `changed` was a
   // lie.
-  PipelineReport Run(Graph& graph);
+  PipelineReport Run(Graph& graph, PassContext& context);
+  PipelineReport Run(Graph& graph);  // outside of a job
 
  private:
   struct State;

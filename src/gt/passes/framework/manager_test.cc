@@ -41,7 +41,7 @@ class ScriptedPass : public Pass {
               .never = ""},
         run_(std::move(run)) {}
   const PassInfo& info() const override { return info_; }
-  bool Run(Graph& graph) override { return run_(graph); }
+  bool RunImpl(Graph& graph, PassContext&) override { return run_(graph); }
 
  private:
   PassInfo info_;

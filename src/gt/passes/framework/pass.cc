@@ -26,6 +26,17 @@ std::vector<std::string> TextsOf(const Option& option) {
 
 }  // namespace
 
+bool Pass::Run(Graph& graph, PassContext& context) {
+  const bool changed = RunImpl(graph, context);
+  if (changed) context.Invalidate();
+  return changed;
+}
+
+bool Pass::Run(Graph& graph) {
+  PassContext context;
+  return Run(graph, context);
+}
+
 std::string Pass::Spec() const {
   std::vector<std::string> given;
   for (size_t i = 0; i < options_.size(); ++i) {

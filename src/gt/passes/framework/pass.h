@@ -1,5 +1,6 @@
 // A pass rewrites a graph. It is a name, options, a contract, `Run`, which says truthfully whether
-// it changed anything, and counters that tell what it did.
+// it changed anything, and counters that tell what it did. It is made from its options alone, all of
+// which have a text form; what it asks about the job is in the context (passes/framework/context.h).
 //
 // What every pass keeps to, besides its own contract:
 //   - Bits. Outputs of the graph are bitwise what they were, unless the contract says otherwise.
@@ -12,8 +13,8 @@
 //   - Metadata. A node that takes another's place carries its Meta; of two nodes that become one,
 //     the surviving keeps its own.
 //   - Names. Values that stay keep their names.
-//   - Repeatability. The same options on an equal graph give an equal graph, however often Run was
-//     called before: bisecting and reproducers run a pass again to get the graph it was given.
+//   - Repeatability. The same options and an equal context on an equal graph give an equal graph,
+//     however often Run was called before: bisecting and reproducers run a pass again to get the graph it was given.
 //   - Linear time: 3 us a node is the budget.
 // The manager (passes/framework/manager.h) does the rest: timing, verification, checking `changed`, dumps,
 // reproducers.
@@ -28,6 +29,7 @@
 
 #include "gt/config/option.h"
 #include "gt/ir/graph.h"
+#include "gt/passes/framework/context.h"
 
 namespace gt {
 
@@ -54,7 +56,9 @@ class Pass {
 
   // True exactly when the graph's hash is another one now. May throw: the graph is then not used
   // any more.
-  virtual bool Run(Graph& graph) = 0;
+  bool Run(Graph& graph, PassContext& context);
+  // Outside of a job: nothing is known but the graph.
+  bool Run(Graph& graph);
 
   std::span<Option> options() { return options_; }
   std::span<const Option> options() const { return options_; }
@@ -66,6 +70,10 @@ class Pass {
 
  protected:
   Pass() = default;
+
+  // What Run does and returns. After changing the graph and before asking the context for an
+  // analysis of it, call PassContext::Invalidate; Run itself does so at the end.
+  virtual bool RunImpl(Graph& graph, PassContext& context) = 0;
 
   // Called by constructors while the variable still has its default.
   template <typename T>

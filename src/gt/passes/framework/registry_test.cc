@@ -104,7 +104,7 @@ class ManyOptions : public Pass {
         .name = "many", .summary = "", .description = "", .reads = "", .writes = "", .never = ""};
     return kInfo;
   }
-  bool Run(Graph&) override { return false; }
+  bool RunImpl(Graph&, PassContext&) override { return false; }
   StringList names = {"default"};
   std::string text;
   double ratio = 0.5;

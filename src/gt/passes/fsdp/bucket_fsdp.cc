@@ -246,7 +246,7 @@ const PassInfo& BucketFsdp::info() const {
   return kInfo;
 }
 
-bool BucketFsdp::Run(Graph& graph) {
+bool BucketFsdp::RunImpl(Graph& graph, PassContext& /*context*/) {
   fsdp::Buckets found = fsdp::FindBuckets(graph);
   left_ += found.left_alone;
   if (found.buckets.empty()) return false;

@@ -26,7 +26,7 @@ class BucketFsdp : public Pass {
  public:
   explicit BucketFsdp(BucketFsdpOptions options = {});
   const PassInfo& info() const override;
-  bool Run(Graph& graph) override;
+  bool RunImpl(Graph& graph, PassContext& context) override;
 
  private:
   BucketFsdpOptions options_;

@@ -399,11 +399,11 @@ class FsdpDenseRegions::Planner {
   std::unordered_map<Name, int32_t> layers_;
 };
 
-bool FsdpDenseRegions::Run(Graph& graph) {
+bool FsdpDenseRegions::RunImpl(Graph& graph, PassContext& context) {
   const bool any = std::any_of(graph.nodes().begin(), graph.nodes().end(),
                                [](const Node* node) { return IsBucketed(*node); });
   if (!any) return false;
-  Dependencies dependencies(graph);
+  const auto& dependencies = context.Get<Dependencies>(graph);
   return ApplyOrder(graph, dependencies, Planner(*this, dependencies).Order());
 }
 

@@ -20,7 +20,7 @@ class FsdpDenseRegions : public Pass {
  public:
   FsdpDenseRegions();
   const PassInfo& info() const override;
-  bool Run(Graph& graph) override;
+  bool RunImpl(Graph& graph, PassContext& context) override;
 
  private:
   class Planner;

@@ -43,7 +43,7 @@ const PassInfo& ReassignFsdpAllGathers::info() const {
   return kInfo;
 }
 
-bool ReassignFsdpAllGathers::Run(Graph& graph) {
+bool ReassignFsdpAllGathers::RunImpl(Graph& graph, PassContext& context) {
   const ParameterOrigins origins(graph);
   // Ordered by name, so that groups are made in the same order on every rank.
   std::map<std::string, std::vector<Node*>> gathers;
@@ -58,12 +58,12 @@ bool ReassignFsdpAllGathers::Run(Graph& graph) {
     }
   }
   std::unordered_set<int64_t> shared;
-  for (const std::string& name : others) shared.insert(groups().Find(name).identity);
+  for (const std::string& name : others) shared.insert(context.groups().Find(name).identity);
 
   bool changed = false;
   for (const auto& [name, nodes] : gathers) {
-    if (!shared.contains(groups().Find(name).identity)) continue;
-    const std::string apart = groups().Apart(name, ProcessGroups::Purpose::kGathers);
+    if (!shared.contains(context.groups().Find(name).identity)) continue;
+    const std::string apart = context.groups().Apart(name, ProcessGroups::Purpose::kGathers);
     for (Node* node : nodes) node->SetArg(node->op().group_arg, apart);
     log::Debug("gathers of parameters in group {} move to {}: {} nodes", name, apart, nodes.size());
     ++groups_moved_;

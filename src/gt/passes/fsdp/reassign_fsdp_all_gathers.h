@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "gt/passes/framework/group_pass.h"
+#include "gt/passes/framework/pass.h"
 
 namespace gt {
 
@@ -29,11 +29,10 @@ class ParameterOrigins {
 
 // Collectives of one group run one behind the other. On a group of their own, gathers for the next
 // block run while gradients of this one are reduced.
-class ReassignFsdpAllGathers : public GroupPass {
+class ReassignFsdpAllGathers : public Pass {
  public:
-  explicit ReassignFsdpAllGathers(ProcessGroups* groups = nullptr) : GroupPass(groups) {}
   const PassInfo& info() const override;
-  bool Run(Graph& graph) override;
+  bool RunImpl(Graph& graph, PassContext& context) override;
 
  private:
   Counter groups_moved_{this, "groups", "groups whose gathers got a group of their own"};

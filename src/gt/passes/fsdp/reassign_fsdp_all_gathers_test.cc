@@ -11,9 +11,10 @@ namespace {
 
 PassRun RunManaged(Graph& graph, ProcessGroups* groups = nullptr) {
   PassList passes;
-  passes.push_back(std::make_unique<ReassignFsdpAllGathers>(groups));
+  passes.push_back(std::make_unique<ReassignFsdpAllGathers>());
   PassManager manager(std::move(passes), {.write_reproducer = false});
-  return manager.Run(graph).runs.at(0);
+  PassContext context({.groups = groups});
+  return manager.Run(graph, context).runs.at(0);
 }
 
 std::string Gather(std::string_view name, std::string_view of, std::string_view group,

@@ -103,7 +103,7 @@ class ReshardParameters::Repeater {
   std::unordered_map<const Value*, Value*> copies_;
 };
 
-bool ReshardParameters::Run(Graph& graph) {
+bool ReshardParameters::RunImpl(Graph& graph, PassContext& /*context*/) {
   GatheredParameters gathered(graph);
   Repeater repeater(*this, graph);
   for (Node* node : graph.nodes()) {

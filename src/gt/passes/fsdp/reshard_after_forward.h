@@ -9,7 +9,7 @@ class ReshardParameters : public Pass {
  public:
   ReshardParameters() = default;
   const PassInfo& info() const override;
-  bool Run(Graph& graph) override;
+  bool RunImpl(Graph& graph, PassContext& context) override;
 
  private:
   class Repeater;

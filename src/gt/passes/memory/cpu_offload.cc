@@ -544,7 +544,7 @@ const PassInfo& CpuOffload::info() const {
   return kInfo;
 }
 
-bool CpuOffload::Run(Graph& graph) {
+bool CpuOffload::RunImpl(Graph& graph, PassContext& /*context*/) {
   std::vector<Candidate> candidates = CandidateFinder(graph, options_).Find();
   Choose(options_.budget_gb, candidates);
   std::vector<Candidate*> leaving;

@@ -20,7 +20,7 @@ class CpuOffload : public Pass {
  public:
   explicit CpuOffload(CpuOffloadOptions options = {});
   const PassInfo& info() const override;
-  bool Run(Graph& graph) override;
+  bool RunImpl(Graph& graph, PassContext& context) override;
 
  private:
   CpuOffloadOptions options_;

@@ -285,7 +285,7 @@ const PassInfo& ApplyMemoryPolicy::info() const {
   return kInfo;
 }
 
-bool ApplyMemoryPolicy::Run(Graph& graph) {
+bool ApplyMemoryPolicy::RunImpl(Graph& graph, PassContext& /*context*/) {
   Decisions decisions(graph, options_.policy, ReadSaveSelectors(options_));
   bool changed = false;
   for (Node* node : graph.nodes()) {

@@ -70,7 +70,7 @@ class ApplyMemoryPolicy : public Pass {
  public:
   explicit ApplyMemoryPolicy(MemoryPolicyOptions options = {});
   const PassInfo& info() const override;
-  bool Run(Graph& graph) override;
+  bool RunImpl(Graph& graph, PassContext& context) override;
 
  private:
   MemoryPolicyOptions options_;

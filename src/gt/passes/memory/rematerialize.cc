@@ -365,7 +365,7 @@ const PassInfo& Rematerialize::info() const {
   return kInfo;
 }
 
-bool Rematerialize::Run(Graph& graph) {
+bool Rematerialize::RunImpl(Graph& graph, PassContext& /*context*/) {
   for (const Node* node : graph.nodes()) {
     if (IsRecomputed(*node)) CheckRepeatable(*node);
   }

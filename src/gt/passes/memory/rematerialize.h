@@ -10,7 +10,7 @@ class Rematerialize : public Pass {
  public:
   Rematerialize() = default;
   const PassInfo& info() const override;
-  bool Run(Graph& graph) override;
+  bool RunImpl(Graph& graph, PassContext& context) override;
 
  private:
   Counter regions_{this, "regions", "runs of backward nodes that needed copies"};

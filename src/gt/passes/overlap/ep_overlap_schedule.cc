@@ -12,22 +12,13 @@
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
+#include "gt/passes/overlap/measure_peak.h"
 #include "gt/passes/overlap/order_text.h"
 #include "gt/passes/overlap/overlap_order.h"
 #include "gt/passes/overlap/overlap_structural.h"
 
 namespace gt {
 namespace {
-
-// For graphs outside of a job.
-std::unique_ptr<CostModel> TypicalCosts(const Graph& graph) {
-  static const LinkModel& links =
-      *new LinkModel({.name = "typical",
-                      .generation = "hopper",
-                      .gpus_per_node = 8,
-                      .links = SimpleLinks{.node = {10, 300}, .network = {20, 50}}});
-  return MakeCostModel(graph, {.device = SpeedOf(links.cluster().generation), .links = &links});
-}
 
 // Orders that were tried: the fastest of all, and the fastest within the budget. If none is within it,
 // the one that goes least beyond.
@@ -75,18 +66,18 @@ bool InBody(const Node& node) {
 
 }  // namespace
 
-EpOverlapSchedule::EpOverlapSchedule(EpOverlapOptions options, EpOverlapContext context)
-    : context_(std::move(context)) {
-  if (!context_.costs) context_.costs = TypicalCosts;
+EpOverlapSchedule::EpOverlapSchedule(EpOverlapOptions options) {
   Declare("mode", &options_.mode,
           "how filler is chosen: by predicted times, by structure alone, or not at all");
   Declare("memory_headroom", &options_.memory_headroom,
           "share by which the memory that the step allocates may grow, with mode cost; negative: "
           "memory_budget alone decides",
           Within(-1, 10));
-  Declare("memory_budget", &options_.memory_budget,
-          "bytes of the device that may be in use at once, with mode cost; 0: no limit",
-          AtLeast(0));
+  Declare(
+      "memory_budget", &options_.memory_budget,
+      "bytes of the device that may be in use at once, with mode cost; 0: what the job may plan "
+      "with",
+      AtLeast(0));
   Declare("pair_first", &options_.pair_first,
           "with mode structural: token counts of all chunks go to the host together");
   options_ = options;
@@ -117,21 +108,22 @@ const PassInfo& EpOverlapSchedule::info() const {
   return kInfo;
 }
 
-bool EpOverlapSchedule::Run(Graph& graph) {
+bool EpOverlapSchedule::RunImpl(Graph& graph, PassContext& context) {
   bool chunked = false;
   for (const Node* node : graph.nodes()) {
     chunked |= node->op().collective == Collective::kAllToAll && InBody(*node);
   }
   if (!chunked || options_.mode == OverlapSchedule::kNone) return false;
   const bool split = SplitReads(graph);
-  Dependencies dependencies(graph);
+  if (split) context.Invalidate();
+  const auto& dependencies = context.Get<Dependencies>(graph);
   const CommonOrder common(graph, dependencies);
   auto decide = [&] {
     return common.ToText(options_.mode == OverlapSchedule::kCost
-                             ? OrderByCost(graph, dependencies, common)
+                             ? OrderByCost(graph, context, dependencies, common)
                              : StructuralOrder(graph, dependencies, options_.pair_first));
   };
-  const std::string text = context_.decide_for_all ? context_.decide_for_all(decide) : decide();
+  const std::string text = context.Decide("the order of the step", decide);
   const bool moved = Apply(graph, dependencies, common.FromText(text));
   return split || moved;
 }
@@ -156,21 +148,27 @@ bool EpOverlapSchedule::SplitReads(Graph& graph) {
   return split_reads_.value() > before;
 }
 
-std::vector<int32_t> EpOverlapSchedule::OrderByCost(Graph& graph, const Dependencies& dependencies,
-                                                    const CommonOrder& common) {
-  std::unique_ptr<CostModel> costs = context_.costs(graph);
-  OverlapOrder orders(graph, dependencies, *costs);
-  OverlapOrder::Result given = orders.AsItIs();
+// Of the memory that the step allocates, which has its peak at `peak` as it is.
+int64_t EpOverlapSchedule::BudgetFor(const Graph& graph, PassContext& context, int64_t peak) const {
   int64_t budget = Contest::kNoLimit;
-  if (options_.memory_budget > 0) {
-    const int64_t constant = context_.constant_bytes ? context_.constant_bytes(graph) : 0;
-    budget = std::max<int64_t>(options_.memory_budget - constant, 0);
-  }
+  const int64_t total =
+      options_.memory_budget > 0 ? options_.memory_budget : context.MemoryBudget();
+  if (total > 0) budget = std::max<int64_t>(total - context.ConstantBytes(graph), 0);
   if (options_.memory_headroom >= 0) {
-    const int64_t before = std::max(given.peak, context_.whole_peak ? *context_.whole_peak : 0);
+    const int64_t before = std::max(peak, context.Noted(MeasurePeak::kNote).value_or(0));
     budget = std::min(
         budget, static_cast<int64_t>(static_cast<double>(before) * (1 + options_.memory_headroom)));
   }
+  return budget;
+}
+
+std::vector<int32_t> EpOverlapSchedule::OrderByCost(Graph& graph, PassContext& context,
+                                                    const Dependencies& dependencies,
+                                                    const CommonOrder& common) {
+  std::unique_ptr<CostModel> costs = context.Costs(graph);
+  OverlapOrder orders(graph, dependencies, *costs);
+  OverlapOrder::Result given = orders.AsItIs();
+  const int64_t budget = BudgetFor(graph, context, given.peak);
   microseconds_before_ += static_cast<int64_t>(given.microseconds);
   Contest contest(budget);
   // As all ranks will apply it.

@@ -7,6 +7,7 @@
 #include "gt/ir/text.h"
 #include "gt/passes/framework/manager.h"
 #include "gt/passes/framework/registry.h"
+#include "gt/passes/overlap/measure_peak.h"
 #include "gt/passes/overlap/overlap_order.h"
 #include "gt/passes/overlap/overlap_structural.h"
 #include "gt/passes/overlap/overlap_test_util.h"
@@ -39,17 +40,16 @@ CostModelFor CostsOf(TimedStep& step) {
 }
 
 // The manager verifies the result and compares hashes with what the pass says it did.
-PassRun RunManaged(Graph& graph, std::unique_ptr<Pass> pass) {
+PassRun RunManaged(Graph& graph, EpOverlapOptions options, PassContext& context) {
   PassList passes;
-  passes.push_back(std::move(pass));
+  passes.push_back(std::make_unique<EpOverlapSchedule>(options));
   PassManager manager(std::move(passes), {.write_reproducer = false});
-  return manager.Run(graph).runs.at(0);
+  return manager.Run(graph, context).runs.at(0);
 }
-PassRun Schedule(TimedStep& step, EpOverlapOptions options = kGenerous,
-                 std::shared_ptr<const int64_t> whole_peak = nullptr) {
-  return RunManaged(step.graph(),
-                    std::make_unique<EpOverlapSchedule>(
-                        options, EpOverlapContext{CostsOf(step), std::move(whole_peak)}));
+PassRun Schedule(TimedStep& step, EpOverlapOptions options = kGenerous, int64_t whole_peak = 0) {
+  PassContext context({.costs = CostsOf(step)});
+  if (whole_peak > 0) context.Note(MeasurePeak::kNote, whole_peak);
+  return RunManaged(step.graph(), options, context);
 }
 
 // Attention A, dispatch D, experts E, combine C, shared expert S, result O.
@@ -120,8 +120,8 @@ TEST(EpOverlapSchedule, ModeStructuralKnowsNoCosts) {
       ADD_FAILURE() << "costs were asked for";
       return nullptr;
     };
-    PassRun run = RunManaged(
-        step.graph(), std::make_unique<EpOverlapSchedule>(options, EpOverlapContext{no_costs}));
+    PassContext context({.costs = no_costs});
+    PassRun run = RunManaged(step.graph(), options, context);
     EXPECT_TRUE(run.changed);
     Dependencies ties(other.graph());
     std::vector<int32_t> order = StructuralOrder(other.graph(), ties, pair_first);
@@ -263,10 +263,10 @@ TEST(EpOverlapSchedule, TheWholeStepsPeakIsAllowed) {
   TimedStep bound = Stack(2), allowed = Stack(2), less = Stack(2);
   Schedule(bound, {.memory_headroom = 0});
   EXPECT_LT(PeakInUse(bound.graph()), wanted);
-  Schedule(allowed, {.memory_headroom = 0}, std::make_shared<const int64_t>(wanted));
+  Schedule(allowed, {.memory_headroom = 0}, wanted);
   EXPECT_EQ(allowed.Names(), free.Names());
   // A step that needs more than the whole one did, cut as it is, keeps what it has.
-  Schedule(less, {.memory_headroom = 0}, std::make_shared<const int64_t>(1));
+  Schedule(less, {.memory_headroom = 0}, 1);
   EXPECT_EQ(less.Names(), bound.Names());
 }
 
@@ -300,11 +300,17 @@ TEST(EpOverlapSchedule, TheBudgetIsForEverything) {
   Schedule(free, {});
   const int64_t less = PeakInUse(free.graph()) - 64, constant = 1 << 20;
   Schedule(bound, {.memory_budget = less});
-  EpOverlapContext context = {CostsOf(beside)};
-  context.constant_bytes = [&](const Graph&) { return constant; };
-  RunManaged(beside.graph(), std::make_unique<EpOverlapSchedule>(
-                                 EpOverlapOptions{.memory_budget = less + constant}, context));
+  const auto constant_bytes = [&](const Graph&) { return constant; };
+  PassContext context({.costs = CostsOf(beside), .constant_bytes = constant_bytes});
+  RunManaged(beside.graph(), {.memory_budget = less + constant}, context);
   EXPECT_EQ(beside.Names(), bound.Names());
+  // The job's budget counts where the pass has none of its own.
+  TimedStep by_job = Stack(3);
+  PassContext job({.costs = CostsOf(by_job),
+                   .memory_budget = [&] { return less + constant; },
+                   .constant_bytes = constant_bytes});
+  RunManaged(by_job.graph(), {}, job);
+  EXPECT_EQ(by_job.Names(), bound.Names());
   EXPECT_LE(PeakInUse(beside.graph()), less);
 }
 
@@ -354,15 +360,17 @@ TEST(EpOverlapSchedule, RanksApplyWhatTheFirstOneDecided) {
     auto step = RandomTimedStep(seed, 4, 2, 12, true);
     auto other = step->graph().Clone();
     std::string published;
-    EpOverlapContext first = {CostsOf(*step)}, second;
-    first.decide_for_all = [&](const auto& decide) { return published = decide(); };
+    JobFacts first, second;
+    first.costs = CostsOf(*step);
+    first.decide_for_all = [&](auto, const auto& decide) { return published = decide(); };
     second.costs = [](const Graph&) -> std::unique_ptr<CostModel> {
       ADD_FAILURE() << "the second rank plans for itself";
       return nullptr;
     };
-    second.decide_for_all = [&](const auto&) { return published; };
-    EpOverlapSchedule({}, first).Run(step->graph());
-    EpOverlapSchedule({}, second).Run(*other);
+    second.decide_for_all = [&](auto, const auto&) { return published; };
+    PassContext deciding(first), applying(second);
+    EpOverlapSchedule().Run(step->graph(), deciding);
+    EpOverlapSchedule().Run(*other, applying);
     EXPECT_EQ(step->graph().Hash(), other->Hash()) << seed;
   }
 }
@@ -372,16 +380,16 @@ TEST(EpOverlapSchedule, RanksApplyWhatTheFirstOneDecided) {
 TEST(EpOverlapSchedule, IsRepeatable) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     auto step = RandomTimedStep(seed, 4, 2, 12, true);
-    const EpOverlapContext costs = {CostsOf(*step)};
+    PassContext context({.costs = CostsOf(*step)});
     auto first = step->graph().Clone(), second = step->graph().Clone(),
          third = step->graph().Clone();
-    EpOverlapSchedule pass(kGenerous, costs);
-    pass.Run(*first);
-    pass.Run(*second);
-    EpOverlapSchedule(kGenerous, costs).Run(*third);
+    EpOverlapSchedule pass(kGenerous);
+    pass.Run(*first, context);
+    pass.Run(*second, context);
+    EpOverlapSchedule(kGenerous).Run(*third, context);
     EXPECT_EQ(first->Hash(), second->Hash());
     EXPECT_EQ(first->Hash(), third->Hash());
-    PassRun again = RunManaged(*first, std::make_unique<EpOverlapSchedule>(kGenerous, costs));
+    PassRun again = RunManaged(*first, kGenerous, context);
     EXPECT_LE(Count(again, "microseconds_after"), Count(again, "microseconds_before"));
   }
 }
@@ -403,7 +411,8 @@ TEST(EpOverlapSchedule, RandomStepsStayLegalAndGetNoSlower) {
 // Outside of a job: costs of GPUs of today.
 TEST(EpOverlapSchedule, NeedsNoCostModel) {
   TimedStep step = Stack(2, Device{DeviceKind::kCuda, 0});
-  EXPECT_TRUE(RunManaged(step.graph(), std::make_unique<EpOverlapSchedule>(kGenerous)).changed);
+  PassContext context;
+  EXPECT_TRUE(RunManaged(step.graph(), kGenerous, context).changed);
 }
 
 TEST(EpOverlapSchedule, SpecIsReadBack) {

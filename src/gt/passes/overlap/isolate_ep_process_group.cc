@@ -92,13 +92,13 @@ const PassInfo& IsolateEpProcessGroup::info() const {
   return kInfo;
 }
 
-bool IsolateEpProcessGroup::Run(Graph& graph) {
+bool IsolateEpProcessGroup::RunImpl(Graph& graph, PassContext& context) {
   const Usage usage = Scan(graph);
-  const OtherGroups others(groups(), usage);
+  const OtherGroups others(context.groups(), usage);
   bool changed = false;
   for (const auto& [name, exchanges] : usage.exchanges) {
-    if (!others.Contain(name, groups().Find(name))) continue;
-    const std::string apart = groups().Apart(name, ProcessGroups::Purpose::kTokens);
+    if (!others.Contain(name, context.groups().Find(name))) continue;
+    const std::string apart = context.groups().Apart(name, ProcessGroups::Purpose::kTokens);
     for (Node* node : exchanges) node->SetArg(node->op().group_arg, apart);
     log::Debug("token exchanges of group {} move to {}: {} nodes", name, apart, exchanges.size());
     ++groups_moved_;

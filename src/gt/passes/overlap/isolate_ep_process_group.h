@@ -1,17 +1,16 @@
 // Gives token exchanges a process group of their own where they share one with other collectives.
 #pragma once
 
-#include "gt/passes/framework/group_pass.h"
+#include "gt/passes/framework/pass.h"
 
 namespace gt {
 
 // Collectives of one group run one behind the other. A token exchange that stands behind a gather
 // of parameters in the same queue is late by the whole gather, and compute waits for tokens.
-class IsolateEpProcessGroup : public GroupPass {
+class IsolateEpProcessGroup : public Pass {
  public:
-  explicit IsolateEpProcessGroup(ProcessGroups* groups = nullptr) : GroupPass(groups) {}
   const PassInfo& info() const override;
-  bool Run(Graph& graph) override;
+  bool RunImpl(Graph& graph, PassContext& context) override;
 
  private:
   Counter groups_moved_{this, "groups", "groups whose token exchanges got a group of their own"};

@@ -36,9 +36,10 @@ class FakeGroups : public ProcessGroups {
 
 PassRun RunManaged(Graph& graph, ProcessGroups* groups) {
   PassList passes;
-  passes.push_back(std::make_unique<IsolateEpProcessGroup>(groups));
+  passes.push_back(std::make_unique<IsolateEpProcessGroup>());
   PassManager manager(std::move(passes), {.write_reproducer = false});
-  return manager.Run(graph).runs.at(0);
+  PassContext context({.groups = groups});
+  return manager.Run(graph, context).runs.at(0);
 }
 
 // Exchanges and other collectives, each in a group of the given name.
@@ -115,9 +116,9 @@ TEST(IsolateEpProcessGroup, EachSourceGetsOneGroup) {
 TEST(IsolateEpProcessGroup, OneGroupWithDifferentRanksIsAnError) {
   FakeGroups groups({{"ep", {7, {0, 1}}}, {"fsdp", {7, {0, 2}}}});
   auto graph = Parse(Text({"ep"}, {"fsdp"}));
-  IsolateEpProcessGroup pass(&groups);
+  PassContext context({.groups = &groups});
   try {
-    pass.Run(*graph);
+    IsolateEpProcessGroup().Run(*graph, context);
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kGroupMismatch);

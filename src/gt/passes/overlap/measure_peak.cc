@@ -1,8 +1,18 @@
 #include "gt/passes/overlap/measure_peak.h"
 
+#include "gt/passes/fsdp/bucket_fsdp.h"
 #include "gt/sim/live_memory.h"
 
 namespace gt {
+
+MeasurePeak::MeasurePeak(MeasurePeakOptions options) {
+  Declare(
+      "bucket_prefetch", &options_.bucket_prefetch,
+      "the prefetch of the bucket_fsdp that comes later, with which the copy is bucketed before "
+      "it is measured; negative: none comes",
+      AtLeast(-1));
+  options_ = options;
+}
 
 const PassInfo& MeasurePeak::info() const {
   static constexpr PassInfo kInfo = {
@@ -20,11 +30,14 @@ const PassInfo& MeasurePeak::info() const {
   return kInfo;
 }
 
-bool MeasurePeak::Run(Graph& graph) {
+bool MeasurePeak::RunImpl(Graph& graph, PassContext& context) {
   std::unique_ptr<Graph> copy = graph.Clone();
-  if (bucketing_) BucketFsdp(*bucketing_).Run(*copy);
-  *peak_ = PeakInUse(*copy);
-  bytes_ += *peak_;
+  if (options_.bucket_prefetch >= 0) {
+    BucketFsdp({.prefetch = options_.bucket_prefetch}).Run(*copy);
+  }
+  const int64_t peak = PeakInUse(*copy);
+  context.Note(kNote, peak);
+  bytes_ += peak;
   return false;
 }
 

@@ -2,26 +2,29 @@
 // much afterwards.
 #pragma once
 
-#include <memory>
-#include <optional>
+#include <string_view>
 
 #include "gt/passes/framework/pass.h"
-#include "gt/passes/fsdp/bucket_fsdp.h"
 
 namespace gt {
 
+struct MeasurePeakOptions {
+  // As in BucketFsdpOptions, if the step will be bucketed later, and the copy that is measured with
+  // it; negative: it will not.
+  int64_t bucket_prefetch = -1;
+};
+
 class MeasurePeak : public Pass {
  public:
-  // `bucketing`, if given, is what will be done to the step later and is done to the measured one.
-  explicit MeasurePeak(std::shared_ptr<int64_t> peak = std::make_shared<int64_t>(0),
-                       std::optional<BucketFsdpOptions> bucketing = {})
-      : peak_(std::move(peak)), bucketing_(bucketing) {}
+  // What PassContext calls the bytes that are noted.
+  static constexpr std::string_view kNote = "whole_peak";
+
+  explicit MeasurePeak(MeasurePeakOptions options = {});
   const PassInfo& info() const override;
-  bool Run(Graph& graph) override;
+  bool RunImpl(Graph& graph, PassContext& context) override;
 
  private:
-  std::shared_ptr<int64_t> peak_;
-  std::optional<BucketFsdpOptions> bucketing_;
+  MeasurePeakOptions options_;
   Counter bytes_{this, "bytes", "in use at the peak, inputs not counted"};
 };
 

@@ -6,17 +6,16 @@
 #include "gt/ir/text.h"
 #include "gt/passes/framework/manager.h"
 #include "gt/passes/framework/registry.h"
+#include "gt/passes/fsdp/bucket_fsdp.h"
 #include "gt/sim/live_memory.h"
 #include "gt/testing/random_graph.h"
 
 namespace gt::measure_peak_test {
 namespace {
 
-PassRun RunManaged(Graph& graph, std::unique_ptr<Pass> pass) {
-  PassList passes;
-  passes.push_back(std::move(pass));
-  PassManager manager(std::move(passes), {.write_reproducer = false});
-  return manager.Run(graph).runs.at(0);
+PassRun RunManaged(Graph& graph, PassContext& context, std::string_view spec) {
+  PassManager manager(ParsePipeline(spec), {.write_reproducer = false});
+  return manager.Run(graph, context).runs.at(0);
 }
 
 // 32 bytes of %a and %b while %b is computed; %x, which is there all the time, does not count.
@@ -27,9 +26,10 @@ TEST(MeasurePeak, NotesThePeakWithoutInputs) {
   %c = aten::sum(%b) : f32[]
   return result "c" %c
 })");
-  auto peak = std::make_shared<int64_t>(7);
-  PassRun run = RunManaged(*graph, std::make_unique<MeasurePeak>(peak));
-  EXPECT_EQ(*peak, 32);
+  PassContext context;
+  context.Note(MeasurePeak::kNote, 7);
+  PassRun run = RunManaged(*graph, context, "measure_peak");
+  EXPECT_EQ(context.Noted(MeasurePeak::kNote), 32);
   EXPECT_FALSE(run.changed);
   EXPECT_EQ(run.counters.at(0), (std::pair<std::string, int64_t>("bytes", 32)));
 }
@@ -51,36 +51,29 @@ constexpr const char* kTwoParameters =
 TEST(MeasurePeak, MeasuresThePackedStep) {
   auto graph = Parse(kTwoParameters);
   const std::string before = Print(*graph);
-  auto plain = std::make_shared<int64_t>(), packed = std::make_shared<int64_t>();
-  RunManaged(*graph, std::make_unique<MeasurePeak>(plain));
-  PassRun run = RunManaged(*graph, std::make_unique<MeasurePeak>(packed, BucketFsdpOptions{}));
+  PassContext plain, packed;
+  RunManaged(*graph, plain, "measure_peak");
+  PassRun run = RunManaged(*graph, packed, "measure_peak{bucket_prefetch=1}");
   EXPECT_FALSE(run.changed);
   EXPECT_EQ(Print(*graph), before);
-  EXPECT_EQ(*plain, PeakInUse(*graph));
+  EXPECT_EQ(plain.Noted(MeasurePeak::kNote), PeakInUse(*graph));
   auto bucketed = Parse(kTwoParameters);
   ASSERT_TRUE(BucketFsdp(BucketFsdpOptions{}).Run(*bucketed));
-  EXPECT_EQ(*packed, PeakInUse(*bucketed));
-  EXPECT_GT(*packed, *plain);
+  EXPECT_EQ(packed.Noted(MeasurePeak::kNote), PeakInUse(*bucketed));
+  EXPECT_GT(packed.Noted(MeasurePeak::kNote), plain.Noted(MeasurePeak::kNote));
 }
 
 // What is noted is of the last graph.
 TEST(MeasurePeak, RunsAgain) {
-  auto peak = std::make_shared<int64_t>();
-  MeasurePeak pass(peak);
+  PassContext context;
+  MeasurePeak pass;
   for (uint64_t seed = 0; seed < 20; ++seed) {
     auto graph = testing::RandomGraph(seed, 25);
     const uint64_t hash = graph->Hash();
-    EXPECT_FALSE(pass.Run(*graph));
+    EXPECT_FALSE(pass.Run(*graph, context));
     EXPECT_EQ(graph->Hash(), hash);
-    EXPECT_EQ(*peak, PeakInUse(*graph)) << seed;
+    EXPECT_EQ(context.Noted(MeasurePeak::kNote), PeakInUse(*graph)) << seed;
   }
-}
-
-// As a pass of the command line it has a place of its own to note.
-TEST(MeasurePeak, IsRegistered) {
-  auto graph = Parse(kTwoParameters);
-  PassRun run = RunManaged(*graph, MakePass("measure_peak"));
-  EXPECT_EQ(run.counters.at(0).second, PeakInUse(*graph));
 }
 
 }  // namespace

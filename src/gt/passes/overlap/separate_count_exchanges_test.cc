@@ -26,9 +26,10 @@ class FakeGroups : public ProcessGroups {
 
 PassRun RunManaged(Graph& graph, ProcessGroups* groups = nullptr) {
   PassList passes;
-  passes.push_back(std::make_unique<SeparateCountExchanges>(groups));
+  passes.push_back(std::make_unique<SeparateCountExchanges>());
   PassManager manager(std::move(passes), {.write_reproducer = false});
-  return manager.Run(graph).runs.at(0);
+  PassContext context({.groups = groups});
+  return manager.Run(graph, context).runs.at(0);
 }
 
 // Exchanges, each "dtype group"; a group that begins with '+' sums instead.

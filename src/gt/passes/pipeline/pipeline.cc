@@ -35,33 +35,32 @@ PassList DefaultPipeline(const PipelineOptions& options) {
   }
   // Behind rematerialization: what is computed again then uses parameters that are gathered again.
   if (options.reshard_after_forward) passes.push_back(std::make_unique<ReshardParameters>());
-  std::optional<BucketFsdpOptions> bucketing;
-  if (options.bucket_prefetch) bucketing = {.prefetch = *options.bucket_prefetch};
-  auto whole_peak = std::make_shared<int64_t>(0);
   if (options.chunk) {
     if (options.overlap && options.overlap->mode == OverlapSchedule::kCost &&
         options.overlap->memory_headroom >= 0) {
-      passes.push_back(std::make_unique<MeasurePeak>(whole_peak, bucketing));
+      passes.push_back(std::make_unique<MeasurePeak>(
+          MeasurePeakOptions{.bucket_prefetch = options.bucket_prefetch.value_or(-1)}));
     }
     passes.push_back(std::make_unique<Chunk>(*options.chunk));
     passes.push_back(std::make_unique<DeadCodeElimination>());
   }
   if (options.isolate_ep_group) {
-    passes.push_back(std::make_unique<IsolateEpProcessGroup>(options.groups));
+    passes.push_back(std::make_unique<IsolateEpProcessGroup>());
   }
   if (options.overlap && options.overlap->mode != OverlapSchedule::kNone) {
-    passes.push_back(std::make_unique<SeparateCountExchanges>(options.groups));
+    passes.push_back(std::make_unique<SeparateCountExchanges>());
   }
   if (options.reassign_gathers) {
-    passes.push_back(std::make_unique<ReassignFsdpAllGathers>(options.groups));
+    passes.push_back(std::make_unique<ReassignFsdpAllGathers>());
   }
-  if (bucketing) passes.push_back(std::make_unique<BucketFsdp>(*bucketing));
+  if (options.bucket_prefetch) {
+    passes.push_back(
+        std::make_unique<BucketFsdp>(BucketFsdpOptions{.prefetch = *options.bucket_prefetch}));
+  }
   // Before the schedule, which then counts the time and memory of collectives where they start.
   if (options.dense_regions) passes.push_back(std::make_unique<FsdpDenseRegions>());
   if (options.overlap) {
-    passes.push_back(std::make_unique<EpOverlapSchedule>(
-        *options.overlap, EpOverlapContext{options.costs, whole_peak, options.decide_for_all,
-                                           options.constant_bytes}));
+    passes.push_back(std::make_unique<EpOverlapSchedule>(*options.overlap));
   }
   if (options.concretize) passes.push_back(std::make_unique<Concretize>());
   return passes;

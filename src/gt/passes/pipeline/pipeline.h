@@ -5,7 +5,6 @@
 
 #include "gt/passes/chunk/chunk.h"
 #include "gt/passes/framework/pass.h"
-#include "gt/passes/framework/process_groups.h"
 #include "gt/passes/memory/cpu_offload.h"
 #include "gt/passes/memory/memory_policy.h"
 #include "gt/passes/overlap/ep_overlap_schedule.h"
@@ -18,15 +17,10 @@ struct PipelineOptions {
   CpuOffloadOptions offload = {};  // for policy sac_and_offload
   bool reshard_after_forward = true;
   std::optional<ChunkOptions> chunk = {};
-  // Of the job; null: names alone, for graphs that are only looked at. Must outlive the passes.
-  ProcessGroups* groups = nullptr;
   bool isolate_ep_group = false;
   bool reassign_gathers = false;
   std::optional<int64_t> bucket_prefetch = {};  // blocks; nothing: collectives stay one by one
   std::optional<EpOverlapOptions> overlap = {};
-  CostModelFor costs = {};
-  DecideForAll decide_for_all = {};  // of the order; null: this rank is alone
-  std::function<int64_t(const Graph&)> constant_bytes = {};  // for the budget of the order
   bool dense_regions = false;
   bool concretize = false;  // the size that was left open to be cut
 };

@@ -294,9 +294,10 @@ Planned Plan(const PipelineOptions& options, int blocks) {
   std::move(schedule + 1, first.end(), std::back_inserter(rest));
   first.erase(schedule + 1, first.end());
   Planned planned;
-  planned.report = PassManager(std::move(first), {.write_reproducer = false}).Run(*graph);
+  PassContext context({.costs = Costs});
+  planned.report = PassManager(std::move(first), {.write_reproducer = false}).Run(*graph, context);
   planned.scheduled = OutcomeOf(*graph);
-  PassManager(std::move(rest), {.write_reproducer = false}).Run(*graph);
+  PassManager(std::move(rest), {.write_reproducer = false}).Run(*graph, context);
   planned.final = OutcomeOf(*graph);
   return planned;
 }
@@ -322,7 +323,6 @@ TEST(Pipeline, NothingUndoesTheSchedule) {
       options.bucket_prefetch = 1;
       options.dense_regions = true;
       options.overlap = {.mode = mode};
-      options.costs = Costs;
       options.concretize = true;
       const Planned planned = Plan(options, blocks);
       // The case must be one: the pass moves collectives, and the schedule moves nodes.
