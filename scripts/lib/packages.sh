@@ -23,6 +23,7 @@ missing_packages() {
       test) want_headers gtest/gtest.h=libgtest-dev ;;
       bench) want_headers benchmark/benchmark.h=libbenchmark-dev ;;
       format) want_program clang-format clang-format ;;
+      tidy) want_program clang-tidy clang-tidy ;;
       fuzz)
         want_program clang++ clang
         [ -e "$(clang++ -print-file-name="libclang_rt.fuzzer-$(uname -m).a" 2>/dev/null)" ] || echo libclang-rt-dev
