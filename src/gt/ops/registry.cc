@@ -27,6 +27,12 @@ void SetViewFacts(Operator& op) {
   }
 }
 
+// Of other projects. Filled while the program starts, before the table is made.
+std::vector<OperatorFamily::Register>& OtherFamilies() {
+  static std::vector<OperatorFamily::Register> families;
+  return families;
+}
+
 class Registry {
  public:
   Registry() {
@@ -44,6 +50,7 @@ class Registry {
     RegisterCollectives(table);
     RegisterDataReads(table);
     RegisterTransfers(table);
+    for (const OperatorFamily::Register add : OtherFamilies()) add(table);
     owned_ = table.Take();
     for (const std::unique_ptr<Operator>& op : owned_) {
       all_.push_back(op.get());
@@ -74,6 +81,8 @@ class Registry {
 };
 
 }  // namespace
+
+OperatorFamily::OperatorFamily(Register add) { OtherFamilies().push_back(add); }
 
 Operator& OperatorTable::Add(std::string_view schema, ShapeRule rule) {
   auto op = std::make_unique<Operator>();

@@ -21,6 +21,14 @@ class OperatorTable {
   std::vector<std::unique_ptr<Operator>> operators_;
 };
 
+// Operators of another project: an object of this type at namespace scope in its sources makes them
+// known before the first graph is made.
+class OperatorFamily {
+ public:
+  using Register = void (*)(OperatorTable& table);
+  explicit OperatorFamily(Register add);
+};
+
 // One per file of this folder.
 void RegisterElementwise(OperatorTable& table);
 void RegisterReductions(OperatorTable& table);

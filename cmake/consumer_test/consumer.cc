@@ -1,3 +1,0 @@
-#include "gt/base/error.h"
-
-int main() { return gt::CodeName(gt::ErrorCode::kInternal) == "GT-E0001" ? 0 : 1; }
