@@ -25,7 +25,7 @@ int64_t ControlGroupLimit() {
                   NumberIn("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
 }
 
-// The number behind a key, at the beginning of a line: "MemAvailable:   23456 kB".
+// The number after a key, at the beginning of a line: "MemAvailable:   23456 kB".
 int64_t NumberBehind(const std::string& wanted, const char* path) {
   std::ifstream file(path);
   std::string key, unit;

@@ -1,4 +1,4 @@
-// UTF-8, byte by byte. Everything behind ToValidUtf8 may rely on valid text and need not check
+// UTF-8, byte by byte. Everything after ToValidUtf8 may rely on valid text and need not check
 // again.
 #pragma once
 
@@ -23,7 +23,7 @@ inline bool IsUtf8Continuation(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
 }
 
-// Reads the character at `position` of valid text and moves behind it.
+// Reads the character at `position` of valid text and moves past it.
 inline char32_t NextCharacter(std::string_view text, std::size_t& position) {
   const auto at = [&](std::size_t i) {
     return static_cast<char32_t>(static_cast<unsigned char>(text[position + i]));

@@ -95,7 +95,7 @@ void SetFromEntry(const toml::Entry& entry, std::string_view file, Option& optio
   }
 }
 
-// Returns the unknown sections, each with a dot behind it.
+// Returns the unknown sections, each with a dot after it.
 std::vector<std::string> ReportUnknownSections(const toml::Document& document,
                                                std::string_view file,
                                                std::vector<OptionGroup>& groups,

@@ -257,7 +257,7 @@ TEST(ConfigFingerprint, TellsOptionsApart) {
   other.parallelism.tensor_parallel_degree = 4;
   other.parallelism.expert_parallel_degree = 2;
   EXPECT_NE(FingerprintOf(one), FingerprintOf(other));
-  // Texts that would look alike if they were just written one behind the other.
+  // Texts that would look alike if they were just written one after another.
   one = other = Config();
   one.model.name = "a\"\nmodel.flavor = \"b";
   one.model.flavor = "c";

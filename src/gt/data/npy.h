@@ -30,7 +30,7 @@ struct NpyHeader {
 };
 
 // `file` holds the whole file and `name` is used in messages. The data is checked to be all there,
-// and nothing behind it. Everything else is BadData.
+// and nothing after it. Everything else is BadData.
 NpyHeader ParseNpy(std::span<const std::byte> file, std::string_view name);
 
 // Product of the dimensions; negative when it does not fit into the memory of any machine.

@@ -33,7 +33,7 @@ std::size_t ByteOrderMarkLength(std::string_view bytes);
 bool IsBlank(std::string_view line);
 
 // The text of a line of a JSON lines file: the string in field "text", or else in "content". What
-// is wrong with a line that has none is returned as `problem`, to be put behind file and line.
+// is wrong with a line that has none is returned as `problem`, to be put after file and line.
 struct JsonlText {
   std::string text;
   std::string problem;  // empty when all is well

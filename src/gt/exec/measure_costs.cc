@@ -139,7 +139,7 @@ std::vector<std::vector<at::Tensor>> InputsOf(const Graph& step, const Operator&
   return sets;
 }
 
-// Of one run among many, one behind the other.
+// Of one run among many, one after another.
 class Stopwatch {
  public:
   explicit Stopwatch(c10::Device device) : device_(device) {}

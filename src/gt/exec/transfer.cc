@@ -60,7 +60,7 @@ class Lane {
     EventPtr begin, end;
   };
 
-  // Copies behind everything that the compute stream has been given so far, and behind `other`.
+  // Copies after everything that the compute stream has been given so far, and after `other`.
   EventPtr Copy(at::Tensor& to, const at::Tensor& from, const c10::Stream& compute,
                 const EventPtr& other) {
     Recorded(compute)->block(stream_);

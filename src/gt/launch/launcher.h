@@ -20,7 +20,7 @@ struct LaunchOptions {
 };
 
 // Reads "-n 4 --max-restarts 2 -- train ...". False when --help was asked for. Errors as
-// CommandLine, and MissingArgument if -n, the -- or the command behind it is missing.
+// CommandLine, and MissingArgument if -n, the -- or the command after it is missing.
 [[nodiscard]] bool ParseLaunch(std::span<const std::string> args, LaunchOptions* options);
 std::string LaunchHelp();
 

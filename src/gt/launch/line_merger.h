@@ -9,7 +9,7 @@
 namespace gt {
 
 // Rank 0 speaks for the job: its bytes go out as they come, so that a progress bar moves. Of the
-// other ranks whole lines go out, each behind its "[rank 3] ". While rank 0 is in the middle of a
+// other ranks whole lines go out, each after its "[rank 3] ". While rank 0 is in the middle of a
 // line the others wait for its end, or for Break.
 //
 // Knows nothing of files and clocks: what is to be written is returned.

@@ -36,7 +36,7 @@ struct ProcessSetReport {
 
 // Starts one process per command, in the order of their ranks, and returns when all have ended.
 // Each is the leader of its own process group and reads nothing from stdin. Rank 0's output passes
-// through as it comes; of the others whole lines, behind "[rank 3] ".
+// through as it comes; of the others whole lines, each after "[rank 3] ".
 //
 // SIGINT, SIGTERM, SIGHUP and SIGUSR1 sent to this process are passed on to all; the second one
 // kills them. If this process or the calling thread dies, the kernel kills the processes. What a

@@ -80,7 +80,7 @@ TEST_F(ProcessSetTest, LinesOfManyRanksStayWhole) {
   for (int rank = 1; rank < kRanks; ++rank) {
     EXPECT_EQ(counts[fmt::format("[rank {}] leftright", rank)], kLines);
   }
-  EXPECT_EQ(counts.size(), kRanks + 1U);  // and the nothing behind the last line end
+  EXPECT_EQ(counts.size(), kRanks + 1U);  // and the nothing after the last line end
 }
 
 TEST_F(ProcessSetTest, LinesDoNotWaitForEverForRankZero) {

@@ -56,7 +56,7 @@ class LatentAttention : public Attention {
         std::tuple(config_.nope_width, config_.rope_width, config_.value_width);
     at::Tensor query = wq_ ? wq_(x) : wq_b_(q_norm_(wq_a_(x)));
     c10::SymInt batch = query.sym_size(0), length = query.sym_size(1);
-    // The heads of this rank: all of them, unless the matrices are shared out.
+    // The heads of this rank: all of them, unless the matrices are sharded.
     c10::SymInt heads = query.sym_size(2) / (nope + rope);
     query = query.view_symint({batch, length, heads, nope + rope});
     std::vector<at::Tensor> query_parts = query.split_with_sizes({nope, rope}, -1);

@@ -25,7 +25,7 @@ at::Tensor GroupedQueryAttention::forward(const at::Tensor& x, const nn::Attenti
   int64_t group = config_.heads / config_.kv_heads, head_width = config_.head_width;
   at::Tensor qkv = wqkv_(x);
   c10::SymInt batch = qkv.sym_size(0), length = qkv.sym_size(1);
-  // The heads of this rank: all of them, unless the matrix is shared out.
+  // The heads of this rank: all of them, unless the matrix is sharded.
   c10::SymInt kv_heads = qkv.sym_size(2) / ((group + 2) * head_width);
   at::Tensor grouped = qkv.view_symint({batch, length, kv_heads, group + 2, head_width});
   std::vector<at::Tensor> parts = grouped.split_with_sizes({group, 1, 1}, /*dim=*/3);

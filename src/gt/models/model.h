@@ -53,7 +53,7 @@ struct TensorSplit {
   enum class Sequence { kAsItIs, kGathered, kSummedAndShared };
   std::string module;  // pattern, as in base/fqn_pattern.h
   Weight weight = Weight::kWhole;
-  int64_t units = 0;      // rows or columns are shared out in so many equal pieces ...
+  int64_t units = 0;      // rows or columns are sharded in so many equal pieces ...
   std::string unit = {};  // ... of this kind, for messages: "heads"
   Sequence input = Sequence::kAsItIs;
   Sequence output = Sequence::kAsItIs;
@@ -94,7 +94,7 @@ class LanguageModel : public nn::Module {
   // tokens; it must be called equally often on every rank.
   virtual void BeforeUpdate(const SumOverRanks& sum) { (void)sum; }
 
-  // How the model can be shared out among tensor-parallel ranks; empty: it cannot.
+  // How the model can be sharded over tensor-parallel ranks; empty: it cannot.
   virtual std::vector<TensorSplit> TensorSplits() const { return {}; }
 
   // How the model is stored in a Hugging Face folder: every tensor, and config.json.

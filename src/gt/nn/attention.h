@@ -33,12 +33,12 @@ struct AttentionInputs {
 };
 
 // Sequences that are spread over ranks. A sequence is cut into 2 * parts equal stretches, and rank r
-// has stretch r and, behind it, stretch 2 * parts - 1 - r: early tokens attend to few others and late
+// has stretch r and, after it, stretch 2 * parts - 1 - r: early tokens attend to few others and late
 // ones to many, so every rank has equally much to do.
 struct SequenceSpread {
   int64_t parts = 1;
   int64_t index = 0;
-  // Puts the ranks' stretches behind one another along dimension 1, in the order of ranks.
+  // Concatenates the ranks' stretches along dimension 1, in the order of ranks.
   // Differentiable.
   Transform gather;
 };

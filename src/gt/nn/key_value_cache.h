@@ -1,5 +1,5 @@
 // What attention modules remember of tokens that a model has seen, so that later tokens attend to them
-// without anything being computed again: keys and values, or latents that both are made from.
+// without anything being recomputed: keys and values, or latents that both are made from.
 //
 // A row is a sequence and a slot is a position in it: what belongs to position p is in slot p. Rows of
 // different lengths therefore need no bookkeeping. A token sees the slots up to its own position, so

@@ -134,7 +134,7 @@ class Parallelizer {
     }
   }
 
-  // Every parameter ends up shared out among the very same ranks, those of the shard axis: the ones
+  // Every parameter ends up sharded over the very same ranks, those of the shard axis: the ones
   // that tensor parallelism splits by fsdp, experts by efsdp, all others directly.
   void ShareParameters() {
     const Group* replicas = world_.Along(mesh_, MeshAxis::kDpReplicate);
@@ -168,7 +168,7 @@ class Parallelizer {
     return same ? MeshAxis::kFsdp : axis;
   }
 
-  // Experts are few and large: with fewer of them than ranks, their rows are shared out instead.
+  // Experts are few and large: with fewer of them than ranks, their rows are sharded instead.
   static int64_t ShardDim(const std::vector<int64_t>& block, int64_t ranks, bool experts) {
     return experts && block[0] < ranks ? 1 : 0;
   }

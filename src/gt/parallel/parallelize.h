@@ -11,7 +11,7 @@
 namespace gt {
 
 // Fails with NotDivisible or UnsupportedParallelism, naming the module, when the model cannot be
-// shared out like that; then the model must not be used. Makes the groups that are needed, in the same
+// sharded like that; then the model must not be used. Makes the groups that are needed, in the same
 // order on every rank. Parameters are computed with in `compute`, whatever they are stored in.
 void Parallelize(LanguageModel& model, World& world, const Mesh& mesh, const Config& config,
                  at::ScalarType compute);

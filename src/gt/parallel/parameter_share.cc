@@ -83,7 +83,7 @@ class SharedParameter {
   static at::Tensor PadRows(const at::Tensor& x, int64_t missing) {
     if (missing == 0) return x;
     std::vector<int64_t> padding(2 * static_cast<size_t>(x.dim()), 0);
-    padding.back() = missing;  // behind the first dimension, which is named last
+    padding.back() = missing;  // after the first dimension, which is named last
     return at::constant_pad_nd(x, padding);
   }
 

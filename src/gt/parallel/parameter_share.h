@@ -1,7 +1,7 @@
 // A parameter that ranks share. It is split first among tensor- or expert-parallel ranks, each of
-// which computes with its own block; the block is then shared out among the ranks that compute with
+// which computes with its own block; the block is then sharded over the ranks that compute with
 // the same one, each storing a stretch of its rows (FSDP). Before use the block is gathered in the
-// dtype of the computation; its gradient is summed in float32 and shared out the same way, and added
+// dtype of the computation; its gradient is summed in float32 and sharded the same way, and added
 // up over replicas.
 #pragma once
 

@@ -64,7 +64,7 @@ void Cut(TensorBox& box, size_t dim, int64_t index, int64_t count) {
   box.sizes[dim] = std::min(chunk, length - begin);
 }
 
-// Ways to share out a tensor of two dimensions among the ranks.
+// Ways to shard a tensor of two dimensions over the ranks.
 struct Layout {
   const char* name;
   std::function<TensorBox(TensorBox, int64_t rank)> box;

@@ -58,7 +58,7 @@ bool StatOf(const std::filesystem::path& path, struct stat* info) {
   return Uninterrupted([&] { return stat(path.c_str(), info); }) == 0;
 }
 
-// What the path names, behind all links: also behind a link to a file that does not exist yet.
+// What the path names with all links followed, also one to a file that does not exist yet.
 std::filesystem::path BehindLinks(std::filesystem::path path) {
   constexpr int kMostLinks = 40;  // as the kernel follows
   std::error_code error;

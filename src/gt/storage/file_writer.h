@@ -51,7 +51,7 @@ class FileWriter {
   void StartWriteBack();
 
   std::filesystem::path path_;       // as given, for messages
-  std::filesystem::path target_;     // what it names, behind all links
+  std::filesystem::path target_;     // what it names, with all links followed
   std::filesystem::path temporary_;  // beside the target; empty: written in place, or published
   int fd_ = -1;
   std::vector<std::byte> buffer_;

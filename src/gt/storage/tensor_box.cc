@@ -118,7 +118,7 @@ std::vector<TensorBox> TensorBox::Without(const TensorBox& other) const {
   if (elements() == 0) return {};
   if (common.elements() == 0) return {*this};
   std::vector<TensorBox> left;
-  // Dimension by dimension what lies before and behind the common part; the rest narrows down to
+  // Dimension by dimension what is before and after the common part; the rest narrows down to
   // the common part itself.
   TensorBox rest = *this;
   for (size_t i = 0; i < whole.size(); ++i) {

@@ -1,4 +1,4 @@
-// A part of a tensor: a range in each dimension. Whatever way a parameter is shared out among
+// A part of a tensor: a range in each dimension. However a parameter is sharded over
 // ranks, a rank holds a box of it.
 #pragma once
 

@@ -51,7 +51,7 @@ class WhiteSpaceEnds {
  public:
   explicit WhiteSpaceEnds(std::string_view text) : text_(text) {}
 
-  std::size_t Behind(std::size_t begin) {
+  std::size_t After(std::size_t begin) {
     if (begin >= end_) {
       end_ = begin;
       for (std::size_t i = begin; i < text_.size() && IsWhiteSpace(NextCharacter(text_, i));) {
@@ -176,7 +176,7 @@ bool AddedTokens::IsInsideWord(std::string_view text, std::size_t begin, std::si
          (end < text.size() && is_word(end));
 }
 
-// A token that takes the white space behind it may take what another token consists of; then that
+// A token that takes the white space after it may take what another token consists of; then that
 // token is still there, and so the places of stretches may overlap.
 void AddedTokens::Cut(std::string_view text, bool normalized, RegexScratch& regex,
                       std::vector<Stretch>& stretches) const {
@@ -192,7 +192,7 @@ void AddedTokens::Cut(std::string_view text, bool normalized, RegexScratch& rege
     if (token.single_word && IsInsideWord(text, found->begin, found->end, regex)) continue;
     std::size_t begin = found->begin, end = found->end;
     if (token.lstrip) begin = std::max(WhiteSpaceBefore(text, begin, done), done);
-    if (token.rstrip) end = spaces.Behind(end);
+    if (token.rstrip) end = spaces.After(end);
     if (done < begin) stretches.push_back({done, begin, nullptr});
     stretches.push_back({begin, end, &token});
     done = end;

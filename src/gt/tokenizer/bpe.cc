@@ -18,7 +18,7 @@ constexpr int32_t kNone = -1;
 constexpr int32_t kNoRank = INT32_MAX;
 constexpr uint32_t kEnd = UINT32_MAX;  // no neighbour
 
-// Whether ▁ occurs behind some other character.
+// Whether ▁ occurs after some other character.
 bool HasInnerSpace(std::string_view token) {
   for (std::size_t at = token.find(kSpaceSymbol); at != std::string_view::npos;
        at = token.find(kSpaceSymbol, at + 1)) {
@@ -135,7 +135,7 @@ void BpeModel::PrepareBytes() {
 }
 
 // Without a pre-tokenizer, as in Llama 2, all text is one word. Where no merge joins a character to
-// a ▁ behind it, tokens never reach across such a place: the parts have the same tokens one by one,
+// a ▁ after it, tokens never reach across such a place: the parts have the same tokens one by one,
 // and the cache knows them. It takes ▁ as a known token, since unknown characters may be fused.
 void BpeModel::PrepareCuts() {
   cuts_at_spaces_ = !takes_bytes_ && !ignore_merges_ && !inner_space_ &&
@@ -146,7 +146,7 @@ void BpeModel::PrepareCuts() {
 void BpeModel::Encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const {
   if (!cuts_at_spaces_) return EncodeCached(word, scratch, ids);
   std::size_t begin = 0;
-  std::size_t spaces_end = 0;  // behind the last ▁
+  std::size_t spaces_end = 0;  // after the last ▁
   for (std::size_t at = word.find(kSpaceSymbol); at != std::string_view::npos;
        at = word.find(kSpaceSymbol, spaces_end)) {
     if (at > spaces_end) {  // something else stands before this ▁

@@ -97,7 +97,7 @@ class BpeModel {
   std::vector<int32_t> byte_ids_;      // of the characters that stand for bytes; -1: none
   std::vector<int32_t> fallback_ids_;  // of <0x00> to <0xFF>; -1: none
   bool cuts_at_spaces_ = false;        // see PrepareCuts
-  bool inner_space_ = false;           // some merge has ▁ behind another character
+  bool inner_space_ = false;           // some merge has ▁ after another character
 };
 
 }  // namespace gt

@@ -36,12 +36,12 @@ void AddTemplate(const JsonPart& part, PostProcessor& around) {
     }
     const std::string name = piece.At("SpecialToken").String("id");
     const JsonPart special = part.At("special_tokens").At(name);
-    std::vector<int32_t>& ids = seen_text ? added.behind : added.before;
+    std::vector<int32_t>& ids = seen_text ? added.after : added.before;
     for (const JsonPart& id : special.At("ids").Items()) ids.push_back(IdOf(id));
   }
   if (!seen_text) part.At("single").Refuse("the template has no place for the text itself");
   around.before.insert(around.before.begin(), added.before.begin(), added.before.end());
-  around.behind.insert(around.behind.end(), added.behind.begin(), added.behind.end());
+  around.after.insert(around.after.end(), added.after.begin(), added.after.end());
 }
 
 void Add(const JsonPart& part, int depth, PostProcessor& around) {
@@ -53,7 +53,7 @@ void Add(const JsonPart& part, int depth, PostProcessor& around) {
     AddTemplate(part, around);
   } else if (type != "ByteLevel") {  // which only moves offsets
     around.before.insert(around.before.begin(), IdOfPair(part.At("cls")));
-    around.behind.push_back(IdOfPair(part.At("sep")));
+    around.after.push_back(IdOfPair(part.At("sep")));
   }
 }
 

@@ -9,7 +9,7 @@
 namespace gt {
 
 struct PostProcessor {
-  std::vector<int32_t> before, behind;
+  std::vector<int32_t> before, after;
 
   // `part` is the field `post_processor`, which may be null. Only what happens to single texts is
   // read; pairs are a matter of other models. Errors: BadTokenizer.

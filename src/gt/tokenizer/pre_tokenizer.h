@@ -57,7 +57,7 @@ class PreTokenizer {
     bool (*matches)(char32_t);
     SplitBehavior behavior;
   };
-  struct PrefixSpace {};     // a space in front of a piece that has none
+  struct PrefixSpace {};     // a space before a piece that has none
   struct ByteCharacters {};  // rewrites text in the byte-level alphabet
   enum class PrependScheme { kAlways, kFirst, kNever };
   struct Metaspace {

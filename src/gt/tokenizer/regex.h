@@ -47,7 +47,7 @@ class Regex {
   std::optional<Match> Search(std::string_view text, std::size_t from, RegexScratch& scratch) const;
 
   // Calls visit(begin, end, is_match) for all of `text` in order: for each match, and for what lies
-  // between matches where that is not empty. An empty match right behind another one does not
+  // between matches where that is not empty. An empty match right after another one does not
   // count.
   template <typename Visit>
   void Cut(std::string_view text, RegexScratch& scratch, Visit&& visit) const {

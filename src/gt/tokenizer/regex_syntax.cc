@@ -15,7 +15,7 @@ namespace gt {
 namespace {
 
 // Sets as they stand inside of brackets. PCRE2's own \s has U+180E, and its \w lacks marks. A set
-// ends with a property or a range, so that a hyphen behind it stands for itself, as in [\s-].
+// ends with a property or a range, so that a hyphen after it is a plain character, as in [\s-].
 constexpr std::string_view kSpaceSet = "\\t-\\r \\x{85}\\p{Z}";
 constexpr std::string_view kWordSet = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 // Outside of brackets, \w has superscripts and fractions of Latin-1 as well.
@@ -349,9 +349,9 @@ class Translator {
     return "\\" + std::string(TakeCharacter());
   }
 
-  // A class, from behind its opening bracket to behind its closing one, as an expression that
+  // A class, from after its opening bracket to after its closing one, as an expression that
   // matches one character. Unions of plain items stay one class; intersections, nested and negative
-  // sets become lookaheads in front of it.
+  // sets become lookaheads before it.
   std::string ReadClass(int depth) {
     constexpr int kDeepest = 16;
     if (depth > kDeepest) Refuse("classes are nested too deeply");

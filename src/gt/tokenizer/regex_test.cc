@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(
         Example{R"((?i:'s|'ll))", "it'S 'LL '\u017f", "it['S] ['LL] ['\u017f]"},
         Example{R"(a(?#comment \) )b)", "ab", "[ab]"}, Example{R"([]a]+)", "]a[", "[]a]["},
         Example{R"(\s+(?!\S)|\s+)", "a   b  ", "a[  ][ ]b[  ]"},
-        Example{R"(x*)", "axb", "[]a[x]b[]"}),  // empty matches, but not behind another
+        Example{R"(x*)", "axb", "[]a[x]b[]"}),  // empty matches, but not after another
     [](const auto& test) { return "Case" + std::to_string(test.index); });
 
 class RefusedPattern : public ::testing::TestWithParam<const char*> {};

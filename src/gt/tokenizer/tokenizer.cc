@@ -115,7 +115,7 @@ struct Tokenizer::Parts {
 };
 
 // Text between added tokens is normalized stretch by stretch: a normalizer that prepends something
-// does so behind each of them.
+// does so after each of them.
 void Tokenizer::Parts::Encode(std::string_view text, Scratch& scratch,
                               std::vector<int32_t>& ids) const {
   if (text.empty()) return;
@@ -243,7 +243,7 @@ void Tokenizer::Encode(std::string_view text, std::vector<int32_t>& ids,
       parts_->Encode(ToValidUtf8(text), *scratch, ids);
     }
   }
-  if (add_special_tokens) ids.insert(ids.end(), around.behind.begin(), around.behind.end());
+  if (add_special_tokens) ids.insert(ids.end(), around.after.begin(), around.after.end());
 }
 
 std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
@@ -306,7 +306,7 @@ std::string StreamDecoder::Finish() {
 }
 
 // What of the window's text has not been returned yet. Where returned characters were taken back by
-// bytes that follow them, only the ids behind the context count.
+// bytes that follow them, only the ids after the context count.
 std::string StreamDecoder::FreshPart(const std::string& text) const {
   if (text.starts_with(shown_)) return text.substr(shown_.size());
   return tokenizer_->Decode(std::span(window_).subspan(context_), skip_special_tokens_);

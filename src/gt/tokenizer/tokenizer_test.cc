@@ -173,7 +173,7 @@ TEST(Tokenizer, LongWordsMergeAsShortOnesDo) {
   document["model"]["vocab"] = {{"a", 0}, {"b", 1}, {"ab", 2}, {"aba", 3}, {"abab", 4}, {"aa", 5}};
   document["model"]["merges"] = {"a b", "ab a", "ab ab", "a a"};
   const Tokenizer tokenizer = Tokenizer::FromJson(document.dump(), "t.json");
-  // Words of a's and b's, cut where no merge reaches across: behind "bb".
+  // Words of a's and b's, cut where no merge reaches across: after "bb".
   const std::string word = "abaababaabbb";
   const Ids ids = tokenizer.Encode(word);
   std::string words;
