@@ -15,6 +15,7 @@
 #include <functional>
 #include <string>
 
+#include "gt/compile/compile.h"
 #include "gt/exec/program.h"
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
@@ -22,6 +23,7 @@
 #include "gt/passes/framework/registry.h"
 #include "gt/passes/pipeline/pipeline.h"
 #include "gt/torch_bridge/device.h"
+#include "gt/train/batch.h"
 #include "gt/train/step.h"
 
 namespace {

@@ -14,14 +14,16 @@
 
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
+#include "gt/compile/compile.h"
+#include "gt/compile/configured_model.h"
+#include "gt/compile/memory_advice.h"
 #include "gt/config/command_line.h"
 #include "gt/dist/world.h"
 #include "gt/exec/transfer.h"
 #include "gt/torch_bridge/cpu_memory.h"
 #include "gt/torch_bridge/device.h"
-#include "gt/train/memory_advice.h"
+#include "gt/train/batch.h"
 #include "gt/train/optimizer.h"
-#include "gt/train/setup.h"
 #include "gt/train/step.h"
 
 namespace {

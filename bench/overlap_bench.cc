@@ -23,16 +23,18 @@
 #include <vector>
 
 #include "gt/base/error.h"
+#include "gt/compile/compile.h"
+#include "gt/compile/configured_model.h"
+#include "gt/compile/memory_advice.h"
+#include "gt/compile/step_compiler.h"
 #include "gt/config/command_line.h"
 #include "gt/dist/world.h"
 #include "gt/nn/module.h"
 #include "gt/sim/memory_curve.h"
 #include "gt/sim/routing_loads.h"
 #include "gt/torch_bridge/device.h"
-#include "gt/train/memory_advice.h"
-#include "gt/train/setup.h"
+#include "gt/train/batch.h"
 #include "gt/train/step.h"
-#include "gt/train/step_compiler.h"
 
 namespace {
 

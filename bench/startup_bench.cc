@@ -22,12 +22,12 @@
 
 #include "gt/base/error.h"
 #include "gt/base/workers.h"
+#include "gt/compile/configured_model.h"
 #include "gt/config/command_line.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/torch_bridge/tensor_fill.h"
 #include "gt/train/optimizer.h"
-#include "gt/train/setup.h"
 
 namespace {
 

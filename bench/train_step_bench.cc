@@ -14,11 +14,13 @@
 #include <string>
 #include <vector>
 
+#include "gt/compile/compile.h"
+#include "gt/compile/configured_model.h"
 #include "gt/ir/graph.h"
 #include "gt/torch_bridge/device.h"
+#include "gt/train/batch.h"
 #include "gt/train/optimizer.h"
 #include "gt/train/profile.h"
-#include "gt/train/setup.h"
 #include "gt/train/step.h"
 
 namespace {

@@ -3,15 +3,15 @@
 #include <fmt/format.h>
 
 #include "gt/cli/commands.h"
+#include "gt/compile/compile.h"
+#include "gt/compile/configured_model.h"
+#include "gt/compile/memory_advice.h"
 #include "gt/config/command_line.h"
 #include "gt/dist/world.h"
 #include "gt/report/memory_report.h"
 #include "gt/sim/memory_curve.h"
 #include "gt/storage/file_writer.h"
-#include "gt/train/memory_advice.h"
 #include "gt/train/metrics.h"
-#include "gt/train/setup.h"
-#include "gt/train/step.h"
 
 namespace gt::cli {
 namespace {

@@ -7,6 +7,11 @@
 
 #include "gt/cli/commands.h"
 #include "gt/cli/graph_files.h"
+#include "gt/compile/compile.h"
+#include "gt/compile/configured_model.h"
+#include "gt/compile/memory_advice.h"
+#include "gt/compile/step_compiler.h"
+#include "gt/compile/step_costs.h"
 #include "gt/config/command_line.h"
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
@@ -15,11 +20,6 @@
 #include "gt/report/overlap_report.h"
 #include "gt/sim/memory_curve.h"
 #include "gt/sim/timeline.h"
-#include "gt/train/memory_advice.h"
-#include "gt/train/setup.h"
-#include "gt/train/step.h"
-#include "gt/train/step_compiler.h"
-#include "gt/train/step_costs.h"
 
 namespace gt::cli {
 namespace {

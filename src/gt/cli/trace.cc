@@ -11,6 +11,8 @@
 #include "gt/base/byte_text.h"
 #include "gt/base/machine_memory.h"
 #include "gt/cli/commands.h"
+#include "gt/compile/compile.h"
+#include "gt/compile/configured_model.h"
 #include "gt/config/command_line.h"
 #include "gt/config/fingerprint.h"
 #include "gt/dist/world.h"
@@ -20,8 +22,6 @@
 #include "gt/storage/file_writer.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/train/metrics.h"
-#include "gt/train/setup.h"
-#include "gt/train/step.h"
 
 namespace gt::cli {
 namespace {

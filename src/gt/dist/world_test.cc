@@ -9,9 +9,9 @@
 #include <limits>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
+#include "gt/compile/compile.h"
+#include "gt/compile/configured_model.h"
 #include "gt/dist/collectives.h"
-#include "gt/train/setup.h"
-#include "gt/train/step.h"
 
 namespace gt::world_test {
 namespace {

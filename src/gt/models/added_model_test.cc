@@ -12,12 +12,15 @@
 #include <set>
 
 #include "gt/base/error.h"
+#include "gt/compile/compile.h"
+#include "gt/compile/configured_model.h"
 #include "gt/models/decoder.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/nn/blocks.h"
 #include "gt/nn/flex_attention.h"
 #include "gt/storage/safetensors.h"
 #include "gt/testing/temp_folder.h"
+#include "gt/train/batch.h"
 #include "gt/train/optimizer.h"
 #include "gt/train/step.h"
 #include "gt/train/step_test_util.h"

@@ -10,8 +10,11 @@
 #include <nlohmann/json.hpp>
 
 #include "gt/base/error.h"
+#include "gt/compile/compile.h"
+#include "gt/compile/configured_model.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/storage/safetensors.h"
+#include "gt/train/batch.h"
 #include "gt/train/optimizer.h"
 #include "gt/train/step.h"
 

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "gt/train/loss.h"
+#include "gt/models/loss.h"
 
 namespace gt {
 namespace {

@@ -15,7 +15,6 @@
 #include "gt/torch_bridge/convert.h"
 #include "gt/torch_bridge/stored_tensor.h"
 #include "gt/torch_bridge/tensor_fill.h"
-#include "gt/train/setup.h"
 
 namespace gt {
 namespace {

@@ -10,11 +10,14 @@
 
 #include "gt/analysis/aliasing.h"
 #include "gt/base/error.h"
+#include "gt/compile/compile.h"
+#include "gt/compile/configured_model.h"
+#include "gt/compile/memory_advice.h"
 #include "gt/dist/world.h"
 #include "gt/parallel/chunk_modules.h"
 #include "gt/torch_bridge/generator.h"
-#include "gt/train/memory_advice.h"
-#include "gt/train/setup.h"
+#include "gt/train/batch.h"
+#include "gt/train/step.h"
 #include "gt/train/step_test_util.h"
 
 namespace gt::chunk_test {

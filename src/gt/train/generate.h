@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "gt/models/model.h"
+#include "gt/train/job_data.h"
 #include "gt/train/sampler.h"
-#include "gt/train/setup.h"
 
 namespace gt {
 

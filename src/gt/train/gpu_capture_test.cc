@@ -10,13 +10,13 @@
 #include <sstream>
 
 #include "gt/base/text.h"
+#include "gt/compile/compile.h"
+#include "gt/compile/configured_model.h"
+#include "gt/compile/memory_advice.h"
 #include "gt/config/command_line.h"
 #include "gt/dist/world.h"
 #include "gt/sim/memory_curve.h"
 #include "gt/torch_bridge/device.h"
-#include "gt/train/memory_advice.h"
-#include "gt/train/setup.h"
-#include "gt/train/step.h"
 
 namespace gt::gpu_capture_test {
 namespace {

@@ -11,12 +11,12 @@
 
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
+#include "gt/compile/configured_model.h"
 #include "gt/dist/world.h"
 #include "gt/exec/transfer.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/train/batch.h"
 #include "gt/train/job_test_util.h"
-#include "gt/train/setup.h"
 #include "gt/train/step.h"
 
 namespace gt::gpu_test {

@@ -15,11 +15,15 @@
 #include <nlohmann/json.hpp>
 
 #include "gt/base/error.h"
+#include "gt/compile/compile.h"
+#include "gt/compile/configured_model.h"
+#include "gt/compile/expert_loads.h"
 #include "gt/exec/program.h"
 #include "gt/nn/moe.h"
 #include "gt/torch_bridge/generator.h"
+#include "gt/train/batch.h"
 #include "gt/train/metrics.h"
-#include "gt/train/setup.h"
+#include "gt/train/step.h"
 #include "gt/train/step_test_util.h"
 
 namespace gt::load_watch_test {

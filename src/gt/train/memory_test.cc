@@ -10,13 +10,16 @@
 #include <map>
 
 #include "gt/base/error.h"
+#include "gt/compile/compile.h"
+#include "gt/compile/configured_model.h"
+#include "gt/compile/memory_advice.h"
 #include "gt/exec/host_pool.h"
 #include "gt/exec/transfer.h"
 #include "gt/torch_bridge/cpu_memory.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/torch_bridge/generator.h"
-#include "gt/train/memory_advice.h"
-#include "gt/train/setup.h"
+#include "gt/train/batch.h"
+#include "gt/train/step.h"
 #include "gt/train/step_test_util.h"
 #include "gt/train/trainer.h"
 

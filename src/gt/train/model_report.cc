@@ -9,9 +9,8 @@
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/base/text.h"
+#include "gt/compile/configured_model.h"
 #include "gt/train/metrics.h"
-#include "gt/train/setup.h"
-#include "gt/train/step.h"
 
 namespace gt {
 namespace {

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "gt/base/error.h"
+#include "gt/compile/configured_model.h"
 #include "gt/torch_bridge/cpu_memory.h"
-#include "gt/train/setup.h"
 
 namespace gt::model_report_test {
 namespace {

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "gt/base/error.h"
+#include "gt/compile/configured_model.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/storage/checkpoint_store.h"
 #include "gt/train/checkpoint.h"

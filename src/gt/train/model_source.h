@@ -9,7 +9,7 @@
 
 #include "gt/config/config.h"
 #include "gt/models/model.h"
-#include "gt/train/setup.h"
+#include "gt/train/job_data.h"
 
 namespace gt {
 

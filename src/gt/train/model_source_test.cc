@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "gt/base/error.h"
+#include "gt/compile/configured_model.h"
 #include "gt/testing/temp_folder.h"
 #include "gt/train/checkpoint.h"
 #include "gt/train/generate.h"

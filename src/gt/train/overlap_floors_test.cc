@@ -13,11 +13,11 @@
 #include <fstream>
 #include <map>
 
+#include "gt/compile/compile.h"
+#include "gt/compile/configured_model.h"
 #include "gt/dist/world.h"
 #include "gt/report/overlap_report.h"
 #include "gt/torch_bridge/device.h"
-#include "gt/train/setup.h"
-#include "gt/train/step.h"
 
 namespace gt::overlap_floors_test {
 namespace {

@@ -10,13 +10,15 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
 #include "gt/base/error.h"
+#include "gt/compile/compile.h"
+#include "gt/compile/configured_model.h"
+#include "gt/compile/step_costs.h"
 #include "gt/dist/world.h"
 #include "gt/exec/measure_costs.h"
 #include "gt/report/overlap_report.h"
+#include "gt/train/batch.h"
 #include "gt/train/profile.h"
-#include "gt/train/setup.h"
 #include "gt/train/step.h"
-#include "gt/train/step_costs.h"
 
 namespace gt::overlap_test {
 namespace {

@@ -7,14 +7,14 @@
 #include <fstream>
 #include <sstream>
 
+#include "gt/compile/compile.h"
+#include "gt/compile/configured_model.h"
+#include "gt/compile/overlap_choice.h"
+#include "gt/compile/step_compiler.h"
 #include "gt/dist/agreement.h"
 #include "gt/dist/world.h"
 #include "gt/sim/routing_loads.h"
 #include "gt/train/job_test_util.h"
-#include "gt/train/overlap_choice.h"
-#include "gt/train/setup.h"
-#include "gt/train/step.h"
-#include "gt/train/step_compiler.h"
 
 namespace gt::plan_test {
 namespace {

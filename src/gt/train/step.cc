@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <chrono>
 #include <unordered_map>
 
 #include "gt/base/byte_text.h"
@@ -13,21 +12,10 @@
 #include "gt/exec/reference.h"
 #include "gt/passes/memory/memory_policy.h"
 #include "gt/report/memory_report.h"
-#include "gt/sim/timeline.h"
-#include "gt/torch_bridge/convert.h"
 #include "gt/torch_bridge/device.h"
-#include "gt/torch_bridge/scope.h"
-#include "gt/train/memory_advice.h"
-#include "gt/train/overlap_choice.h"
-#include "gt/train/setup.h"
-#include "gt/train/step_compiler.h"
 
 namespace gt {
 namespace {
-
-double SecondsSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 at::Tensor ValidTokens(int64_t count, const Batch& batch) {
   return at::scalar_tensor(static_cast<double>(count), batch.tokens.options().dtype(at::kFloat));
@@ -209,154 +197,19 @@ class CapturedStep : public TrainStep {
   size_t parameter_count_ = 0;
 };
 
-bool ChunksGraph(const Config::Compile::EpOverlap& overlap) {
-  return overlap.enabled == AutoSwitch::kTrue && overlap.strategy == ChunkStrategy::kGraph;
-}
-
-// Opens the dimension that is to be cut. Under tensor parallelism a rank has one of `parts` parts of
-// every sequence between the layers: that part is then the symbol.
-PrepareInputs OpenChunkedDim(const Config::Compile::EpOverlap& overlap, int64_t parts) {
-  const bool sequence = overlap.chunk_dim == ChunkDim::kSeq;
-  SymbolicDim open{.identity = sequence ? "sequence" : "batch",
-                   .low = overlap.num_chunks,
-                   .multiple = sequence ? parts : 1};
-  return [open, dim = size_t{sequence}](std::span<StepInput> inputs) {
-    for (StepInput& input : inputs) {
-      if (input.name == "valid_tokens") continue;
-      SymbolicDim own = open;
-      // Chunks of more than one element need no guard that says so.
-      if (input.sizes[dim] / own.multiple >= 2 * own.low) own.low *= 2;
-      input.symbolic.push_back({static_cast<int64_t>(dim), std::move(own)});
-    }
-  };
-}
-
 }  // namespace
 
 void TrainStep::Reorder(std::unique_ptr<Graph> /*graph*/) {
   GT_CHECK(false, "an eager step has no order that could be changed");
 }
 
-LossConfig LossConfigOf(const Config& config, const LanguageModel& model) {
-  LossConfig loss{config.training.loss_chunks, config.training.z_loss_coeff};
-  if (loss.chunks == 0) {
-    constexpr int64_t kMostBytes = int64_t{256} << 20;
-    int64_t bytes = config.training.local_batch_size * config.training.seq_len *
-                    model.vocab_size() * static_cast<int64_t>(sizeof(float));
-    loss.chunks = std::max<int64_t>(2, (bytes + kMostBytes - 1) / kMostBytes);
-  }
-  return loss;
-}
-
 std::unique_ptr<TrainStep> MakeEagerStep(LanguageModel& model, const LossConfig& loss) {
   return std::make_unique<EagerStep>(model, loss);
-}
-
-namespace {
-
-// The step as eager runs it, with the dimension that `overlap` cuts open.
-Captured CaptureAsItIs(LanguageModel& model, const Config& config,
-                       const Config::Compile::EpOverlap& overlap, c10::Device device,
-                       bool symbolic_batch, const Mesh& mesh) {
-  std::vector<int64_t> sizes = {config.training.local_batch_size,
-                                config.training.seq_len / mesh.size(MeshAxis::kCp)};
-  std::vector<StepInput> inputs = {
-      {.name = "tokens", .sizes = sizes},
-      {.name = "labels", .sizes = sizes},
-      {.name = "positions", .sizes = sizes},
-      {.name = "valid_tokens", .sizes = {}, .dtype = at::kFloat},
-  };
-  CaptureOptions options;
-  options.device = FromTorch(device);
-  options.name = "train_step";
-  // First: the symbol that is cut is then s0.
-  if (ChunksGraph(overlap)) {
-    options.hooks.push_back(OpenChunkedDim(overlap, mesh.size(MeshAxis::kTp)));
-  }
-  if (symbolic_batch) {
-    options.hooks.push_back([](std::span<StepInput> step_inputs) {
-      for (StepInput& input : step_inputs) {
-        if (input.name != "valid_tokens") input.symbolic.push_back({0, {.identity = "batch"}});
-      }
-    });
-  }
-  return CaptureTrainStep(
-      model,
-      [&model, loss = LossConfigOf(config, model)](std::span<const at::Tensor> given) {
-        return LossOf(model, {given[0], given[2]}, given[1], given[3], loss);
-      },
-      std::move(inputs), options);
-}
-
-// What --debug.moe_load brings about. One rank that stands for all runs with its own; the others of a
-// real job wait for the fullest.
-RoutingLoads LoadsToPlanFor(LanguageModel& model, const Config& config, const Mesh& mesh,
-                            const World* world) {
-  ExpectedRouting expected = ConfiguredLoads(model, config, mesh);
-  const bool alone = world == nullptr || world->pretended();
-  return alone ? std::move(expected.own) : std::move(expected.over_ranks);
-}
-
-}  // namespace
-
-Captured CaptureStep(LanguageModel& model, const Config& config, c10::Device device,
-                     bool symbolic_batch, CaptureReport* report, const Mesh& mesh, World* world) {
-  // A mistyped one is no failure of a pass.
-  ReadSaveSelectors({config.compile.memory_policy, config.compile.full_recompute_save_ops});
-  CaptureReport made;
-  Config::Compile::EpOverlap overlap = config.compile.ep_overlap;
-  if (overlap.enabled == AutoSwitch::kAuto) {
-    OverlapChoice choice = ChooseOverlap(model, config, mesh, world, device);
-    overlap = choice.overlap;
-    made.choice = std::move(choice.reasons);
-  }
-  auto start = std::chrono::steady_clock::now();
-  Captured captured = CaptureAsItIs(model, config, overlap, device, symbolic_batch, mesh);
-  made.capture_seconds = SecondsSince(start);
-  made.captured_nodes = captured.graph->node_count();
-  made.loads = LoadsToPlanFor(model, config, mesh, world);
-  ApplyLoads(*captured.graph, made.loads);
-  if (config.compile.enable_passes) {
-    auto compiler = std::make_shared<StepCompiler>(config, mesh, world, device);
-    made.passes = compiler->Compile(*captured.graph, overlap);
-    made.predicted = compiler->Predict(*captured.graph);
-    made.chunked = overlap.enabled == AutoSwitch::kTrue;
-    if (compiler->can_replan()) made.compiler = std::move(compiler);
-  }
-  made.nodes = captured.graph->node_count();
-  if (report != nullptr) *report = std::move(made);
-  return captured;
-}
-
-Prediction PredictStep(const Config& config, const Mesh& mesh, World* world, c10::Device device) {
-  ModelPtr model =
-      world != nullptr ? BuildConfiguredModel(config, *world, mesh) : BuildConfiguredModel(config);
-  const Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
-  Captured captured =
-      CaptureAsItIs(*model, config, overlap, device, /*symbolic_batch=*/false, mesh);
-  ApplyLoads(*captured.graph, LoadsToPlanFor(*model, config, mesh, world));
-  StepCompiler compiler(config, mesh, world, device, StepCompiler::Audience::kSelf);
-  compiler.Compile(*captured.graph, overlap);
-  Prediction prediction;
-  if (auto timeline = compiler.Predict(*captured.graph)) prediction.microseconds = timeline->step;
-  prediction.peak = MeasureMemory(*captured.graph, StepMemory(config, mesh)).peak;
-  if (const int64_t capacity = MemoryCapacity(config, world, device); capacity > 0) {
-    prediction.excess = std::max<int64_t>(0, prediction.peak - capacity);
-  }
-  return prediction;
 }
 
 std::unique_ptr<TrainStep> MakeCapturedStep(LanguageModel& model, Captured captured,
                                             ExecutionOptions options) {
   return std::make_unique<CapturedStep>(model, std::move(captured), std::move(options));
-}
-
-void CastParametersForCompute(LanguageModel& model, at::ScalarType dtype) {
-  for (nn::Module* module : nn::ModulesOf(model)) {
-    module->ForEachParameter([dtype](const std::string&, nn::Parameter& parameter) {
-      parameter.set_preparation([dtype](const at::Tensor& stored) { return stored.to(dtype); });
-    });
-  }
 }
 
 }  // namespace gt

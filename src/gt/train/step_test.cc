@@ -5,6 +5,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "gt/compile/compile.h"
+#include "gt/compile/configured_model.h"
 #include "gt/exec/reference.h"
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"

@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "gt/train/batch.h"
 #include "gt/train/step.h"
 
 namespace gt {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "gt/train/setup.h"
+#include "gt/train/job_data.h"
 
 namespace gt {
 

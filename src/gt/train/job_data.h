@@ -1,5 +1,4 @@
-// From a configuration to the parts of a job: model, tokenizer, data. Used by every command that
-// needs one of them.
+// The tokenizer and the data that a configuration names.
 #pragma once
 
 #include <memory>
@@ -9,27 +8,10 @@
 #include "gt/config/config.h"
 #include "gt/data/loader.h"
 #include "gt/dist/mesh.h"
-#include "gt/dist/world.h"
 #include "gt/models/model.h"
-#include "gt/sim/routing_loads.h"
 #include "gt/tokenizer/tokenizer.h"
 
 namespace gt {
-
-at::ScalarType ToTorch(TrainingDtype dtype);
-at::ScalarType ToTorch(ExportDtype dtype);
-
-// Built without data, as --model.* says, and casting its parameters for compute.
-ModelPtr BuildConfiguredModel(const Config& config);
-// The same, shared out among the ranks.
-ModelPtr BuildConfiguredModel(const Config& config, World& world, const Mesh& mesh);
-// Allocates it, and fills it with the weights of hf_path or from the seed.
-void InitializeModel(LanguageModel& model, const Config& config, at::Device device);
-// Loads of the model's experts that --debug.moe_load brings about, for plans and predictions that are
-// made before a step has run.
-ExpectedRouting ConfiguredLoads(LanguageModel& model, const Config& config, const Mesh& mesh);
-// "llama3 debugmodel", or the folder it was read from.
-std::string ModelTitle(const Config& config);
 
 // Bytes, where no tokenizer is named and the vocabulary is too small for the one that ships with the
 // program. True: they were chosen.

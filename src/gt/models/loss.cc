@@ -1,4 +1,4 @@
-#include "gt/train/loss.h"
+#include "gt/models/loss.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>

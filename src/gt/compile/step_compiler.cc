@@ -1,4 +1,4 @@
-#include "gt/train/step_compiler.h"
+#include "gt/compile/step_compiler.h"
 
 #include <fmt/format.h>
 
@@ -8,10 +8,10 @@
 
 #include "gt/base/byte_text.h"
 #include "gt/base/machine_memory.h"
+#include "gt/compile/memory_advice.h"
 #include "gt/dist/world_groups.h"
 #include "gt/sim/memory_curve.h"
 #include "gt/torch_bridge/device.h"
-#include "gt/train/memory_advice.h"
 
 namespace gt {
 namespace {

@@ -1,4 +1,4 @@
-#include "gt/train/memory_advice.h"
+#include "gt/compile/memory_advice.h"
 
 #include <fmt/format.h>
 
@@ -8,9 +8,9 @@
 
 #include "gt/base/byte_text.h"
 #include "gt/base/machine_memory.h"
+#include "gt/compile/compile.h"
+#include "gt/compile/configured_model.h"
 #include "gt/torch_bridge/device.h"
-#include "gt/train/setup.h"
-#include "gt/train/step.h"
 
 namespace gt {
 namespace {

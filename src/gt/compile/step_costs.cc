@@ -1,4 +1,4 @@
-#include "gt/train/step_costs.h"
+#include "gt/compile/step_costs.h"
 
 #include <filesystem>
 #include <system_error>

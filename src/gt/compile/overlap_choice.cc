@@ -1,4 +1,4 @@
-#include "gt/train/overlap_choice.h"
+#include "gt/compile/overlap_choice.h"
 
 #include <fmt/format.h>
 
@@ -9,10 +9,9 @@
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
+#include "gt/compile/compile.h"
+#include "gt/compile/step_compiler.h"
 #include "gt/nn/moe.h"
-#include "gt/train/setup.h"
-#include "gt/train/step.h"
-#include "gt/train/step_compiler.h"
 
 namespace gt {
 namespace {

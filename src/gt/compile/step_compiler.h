@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "gt/compile/step_costs.h"
 #include "gt/config/config.h"
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
@@ -16,7 +17,6 @@
 #include "gt/passes/framework/process_groups.h"
 #include "gt/passes/pipeline/pipeline.h"
 #include "gt/sim/timeline.h"
-#include "gt/train/step_costs.h"
 
 namespace gt {
 

@@ -1,0 +1,23 @@
+// How many tokens the experts of a job are expected to get: what --debug.moe_load brings about.
+#pragma once
+
+#include "gt/config/config.h"
+#include "gt/dist/mesh.h"
+#include "gt/dist/world.h"
+#include "gt/models/model.h"
+#include "gt/sim/routing_loads.h"
+
+namespace gt {
+
+// Makes the routers of the model bring about the given loads; nothing for loads that routers decide.
+void ForceLoads(LanguageModel& model, const MoeLoad& load);
+
+// Loads of the model's experts, for plans and predictions that are made before a step has run.
+ExpectedRouting ConfiguredLoads(LanguageModel& model, const Config& config, const Mesh& mesh);
+
+// Those of them that the step of this rank is planned for. One rank that stands for all runs with its
+// own; the ranks of a real job wait for the fullest. `world` may be null.
+RoutingLoads LoadsToPlanFor(LanguageModel& model, const Config& config, const Mesh& mesh,
+                            const World* world);
+
+}  // namespace gt
