@@ -44,14 +44,15 @@ gt::ModelPtr DebugModel(int64_t layers, const char* flavor = "debugmodel") {
   return gt::BuildModel("llama3", flavor, {.max_length = 64, .layers = layers});
 }
 
-gt::Captured Capture(gt::LanguageModel& model, int64_t batch, int64_t length, bool symbolic,
-                     c10::Device device) {
+gt::CompiledStep Capture(gt::LanguageModel& model, int64_t batch, int64_t length, bool symbolic,
+                         c10::Device device) {
   gt::Config config;
   config.training.local_batch_size = batch;
   config.training.seq_len = length;
   config.training.loss_chunks = 1;
   config.compile.enable_passes = false;
-  return gt::CaptureStep(model, config, device, symbolic, nullptr);
+  return gt::Compile(
+      {.model = model, .config = config, .device = device, .symbolic_batch = symbolic});
 }
 
 void Report(const std::string& what, double value, const std::string& unit, double limit) {
@@ -65,7 +66,7 @@ double CapturePerNode(int64_t layers, int64_t* nodes) {
   gt::ModelPtr model = DebugModel(layers);
   double best = 1e30;
   for (int i = 0; i < 5; ++i) {
-    gt::Captured captured;  // freed outside of the measured time: that is not capturing
+    gt::CompiledStep captured;  // freed outside of the measured time: that is not capturing
     best =
         std::min(best, BestSeconds(1, [&] { captured = Capture(*model, 8, 64, true, at::kCPU); }));
     *nodes = captured.graph->node_count();
@@ -118,7 +119,7 @@ void BenchExecutor(c10::Device device) {
   batch.positions = at::arange(4, batch.tokens.options()).expand({2, 4}).contiguous();
   batch.valid_tokens = 8;
   auto eager = gt::MakeEagerStep(*model, {});
-  gt::Captured captured = Capture(*model, 2, 4, false, device);
+  gt::CompiledStep captured = Capture(*model, 2, 4, false, device);
   gt::PassManager(gt::DefaultPipeline()).Run(*captured.graph);
   int64_t nodes = captured.graph->node_count();
   auto replay = gt::MakeCapturedStep(*model, std::move(captured));

@@ -16,7 +16,7 @@
 #include "gt/base/error.h"
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
-#include "gt/compile/memory_advice.h"
+#include "gt/compile/memory_capacity.h"
 #include "gt/config/command_line.h"
 #include "gt/dist/world.h"
 #include "gt/exec/transfer.h"
@@ -66,8 +66,8 @@ class Job {
   Measured Captured(gt::MemoryPolicy policy) {
     gt::Config config = config_;
     config.compile.memory_policy = policy;
-    gt::Captured captured = gt::CaptureStep(*model_, config, device_, /*symbolic_batch=*/false,
-                                            nullptr, mesh_, &world_);
+    gt::CompiledStep captured = gt::Compile(
+        {.model = *model_, .config = config, .device = device_, .mesh = mesh_, .world = &world_});
     int64_t predicted = gt::MeasureMemory(*captured.graph, gt::StepMemory(config_, mesh_)).peak;
     return Run(std::string(gt::EnumName(policy)),
                gt::MakeCapturedStep(*model_, std::move(captured)), predicted);

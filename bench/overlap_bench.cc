@@ -25,7 +25,7 @@
 #include "gt/base/error.h"
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
-#include "gt/compile/memory_advice.h"
+#include "gt/compile/memory_capacity.h"
 #include "gt/compile/step_compiler.h"
 #include "gt/config/command_line.h"
 #include "gt/dist/world.h"
@@ -173,12 +173,13 @@ Measured Measure(const gt::Config& config, c10::Device device, bool alone, int s
     gt::SetThreads(config.threads);
     gt::ModelPtr model = gt::BuildConfiguredModel(config, world, mesh);
     FillModel(*model, config, device);
-    gt::CaptureReport report;
-    gt::Captured captured = gt::CaptureStep(*model, config, device, false, &report, mesh, &world);
-    auto step = gt::MakeCapturedStep(*model, std::move(captured));
-    measured.chunked = report.chunked;
-    for (const std::string& line : report.choice) measured.choice += line + "\n";
-    if (report.predicted) measured.predicted_ms = report.predicted->step / 1e3;
+    gt::CompiledStep compiled = gt::Compile(
+        {.model = *model, .config = config, .device = device, .mesh = mesh, .world = &world});
+    measured.chunked = compiled.chunked;
+    for (const std::string& line : compiled.choice) measured.choice += line + "\n";
+    if (compiled.predicted) measured.predicted_ms = compiled.predicted->step / 1e3;
+    const std::shared_ptr<gt::StepCompiler> replanner = compiled.replanner;
+    auto step = gt::MakeCapturedStep(*model, std::move(compiled));
     auto [rows, length] = std::pair(config.training.local_batch_size, config.training.seq_len);
     at::manual_seed(1);
     at::Tensor numbers = at::randint(model->vocab_size(), {rows, length + 1}, at::kLong);
@@ -194,8 +195,8 @@ Measured Measure(const gt::Config& config, c10::Device device, bool alone, int s
       if (i == 1 && config.debug.moe_load != "balanced") {
         measured.load = MeanLoad(gt::MeasuredLoads(*step->graph(), step->symbol_values()));
         measured.predicted_ms = 0;  // that was for other loads
-        if (report.compiler) {
-          if (auto predicted = PlanAnew(*step, *report.compiler)) {
+        if (replanner) {
+          if (auto predicted = PlanAnew(*step, *replanner)) {
             measured.predicted_ms = predicted->step / 1e3;
           }
         }

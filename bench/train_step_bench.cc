@@ -92,7 +92,8 @@ class Job {
     if (mode == gt::CompileMode::kEager) {
       step_ = gt::MakeEagerStep(*model_, gt::LossConfigOf(config_, *model_));
     } else {
-      gt::Captured captured = gt::CaptureStep(*model_, config_, device, false, nullptr);
+      gt::CompiledStep captured =
+          gt::Compile({.model = *model_, .config = config_, .device = device});
       nodes_ = captured.graph->node_count();
       step_ = gt::MakeCapturedStep(*model_, std::move(captured),
                                    {.device_graph = std::getenv("GT_BENCH_NO_GRAPHS") == nullptr});

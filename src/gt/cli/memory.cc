@@ -5,7 +5,7 @@
 #include "gt/cli/commands.h"
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
-#include "gt/compile/memory_advice.h"
+#include "gt/compile/memory_capacity.h"
 #include "gt/config/command_line.h"
 #include "gt/dist/world.h"
 #include "gt/report/memory_report.h"
@@ -32,19 +32,18 @@ void Measure(const Config& config, World& world, const MemoryFlags& wanted) {
       config.device == DeviceChoice::kCuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
   Mesh mesh(config.parallelism, world.size(), world.rank());
   ModelPtr model = BuildConfiguredModel(config, world, mesh);
-  CaptureReport report;
-  Captured captured =
-      CaptureStep(*model, config, device, /*symbolic_batch=*/false, &report, mesh, &world);
-  MemoryCurve curve = MeasureMemory(*captured.graph, StepMemory(config, mesh));
+  const CompiledStep step =
+      Compile({.model = *model, .config = config, .device = device, .mesh = mesh, .world = &world});
+  MemoryCurve curve = MeasureMemory(*step.graph, StepMemory(config, mesh));
   std::string title = fmt::format("{}: {} parameters, {} x {} tokens", ModelTitle(config),
                                   FormatCount(static_cast<double>(nn::ParameterCount(*model))),
                                   config.training.local_batch_size, config.training.seq_len);
   if (world.size() > 1) {
     title += fmt::format(", rank {} of {}: {}", world.rank(), world.size(), mesh.Describe());
   }
-  fmt::print("{}\n{}", title, MemoryTable(*captured.graph, curve, static_cast<size_t>(wanted.top)));
-  if (!wanted.json.empty()) WriteReport(wanted.json, MemoryJson(*captured.graph, curve));
-  if (!wanted.svg.empty()) WriteReport(wanted.svg, MemorySvg(*captured.graph, curve, title));
+  fmt::print("{}\n{}", title, MemoryTable(*step.graph, curve, static_cast<size_t>(wanted.top)));
+  if (!wanted.json.empty()) WriteReport(wanted.json, MemoryJson(*step.graph, curve));
+  if (!wanted.svg.empty()) WriteReport(wanted.svg, MemorySvg(*step.graph, curve, title));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
 #include "gt/compile/memory_advice.h"
-#include "gt/compile/step_compiler.h"
+#include "gt/compile/memory_capacity.h"
 #include "gt/compile/step_costs.h"
 #include "gt/config/command_line.h"
 #include "gt/dist/mesh.h"
@@ -36,14 +36,16 @@ c10::Device DeviceOf(const Config& config) {
 
 std::unique_ptr<Graph> CaptureConfigured(const Config& config, World& world, const Mesh& mesh) {
   ModelPtr model = BuildConfiguredModel(config, world, mesh);
-  CaptureReport report;
-  Captured captured = CaptureStep(*model, config, DeviceOf(config), /*symbolic_batch=*/false,
-                                  &report, mesh, &world);
-  for (const std::string& line : report.choice) fmt::print("{}\n", line);
-  if (const std::string line = WhatMemoryCosts(report.passes); !line.empty()) {
+  CompiledStep step = Compile({.model = *model,
+                               .config = config,
+                               .device = DeviceOf(config),
+                               .mesh = mesh,
+                               .world = &world});
+  for (const std::string& line : step.choice) fmt::print("{}\n", line);
+  if (const std::string line = WhatMemoryCosts(step.passes); !line.empty()) {
     fmt::print("{}\n", line);
   }
-  return std::move(captured.graph);
+  return std::move(step.graph);
 }
 
 // What sharing links and multiprocessors costs, if it costs anything.

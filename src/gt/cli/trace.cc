@@ -26,7 +26,8 @@
 namespace gt::cli {
 namespace {
 
-void PrintTable(const Graph& graph, const CaptureReport& report) {
+void PrintTable(const CompiledStep& step) {
+  const Graph& graph = *step.graph;
   std::array<int64_t, 3> phases = {};
   std::map<std::string, int64_t> operators;
   for (const Node* node : graph.nodes()) {
@@ -36,14 +37,14 @@ void PrintTable(const Graph& graph, const CaptureReport& report) {
   std::array<int64_t, 4> inputs = {};
   for (const auto& input : graph.inputs()) ++inputs[static_cast<size_t>(input->role)];
   const ShapeEnv& shapes = graph.shapes();
-  double per_node = 1e6 * report.capture_seconds / static_cast<double>(report.captured_nodes);
+  double per_node = 1e6 * step.capture_seconds / static_cast<double>(step.captured_nodes);
   auto row = [](std::string_view name, const std::string& value) {
     fmt::print("  {:<22} {}\n", name, value);
   };
-  row("nodes captured", fmt::format("{} in {:.1f} ms ({:.1f} us a node)", report.captured_nodes,
-                                    report.capture_seconds * 1e3, per_node));
+  row("nodes captured", fmt::format("{} in {:.1f} ms ({:.1f} us a node)", step.captured_nodes,
+                                    step.capture_seconds * 1e3, per_node));
   row("nodes after passes",
-      fmt::format("{} ({:.1f} ms)", report.nodes, report.passes.seconds * 1e3));
+      fmt::format("{} ({:.1f} ms)", graph.node_count(), step.passes.seconds * 1e3));
   row("  forward", std::to_string(phases[0]));
   row("  loss", std::to_string(phases[1]));
   row("  backward", std::to_string(phases[2]));
@@ -125,20 +126,23 @@ void Trace(const Config& config, World& world, bool symbolic_batch, const std::s
       config.device == DeviceChoice::kCuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
   Mesh mesh(config.parallelism, world.size(), world.rank());
   ModelPtr model = BuildConfiguredModel(config, world, mesh);
-  CaptureReport report;
-  Captured captured =
-      CaptureStep(*model, config, device, symbolic_batch && config.training.local_batch_size > 1,
-                  &report, mesh, &world);
+  const CompiledStep step =
+      Compile({.model = *model,
+               .config = config,
+               .device = device,
+               .mesh = mesh,
+               .world = &world,
+               .symbolic_batch = symbolic_batch && config.training.local_batch_size > 1});
   fmt::print("{}: {} parameters\n", ModelTitle(config),
              FormatCount(static_cast<double>(nn::ParameterCount(*model))));
   if (world.size() > 1) {
     fmt::print("  {:<22} {} of {}: {}\n", "rank", world.rank(), world.size(), mesh.Describe());
   }
-  PrintTable(*captured.graph, report);
+  PrintTable(step);
   fmt::print("  {:<22} {}\n", "fingerprint", Fingerprint(config, world, device));
-  PrintCollectives(*captured.graph, world);
+  PrintCollectives(*step.graph, world);
   if (output.empty()) return;
-  WriteFile(output, Print(*captured.graph));
+  WriteFile(output, Print(*step.graph));
   fmt::print("  {:<22} {}\n", "written to", output);
 }
 

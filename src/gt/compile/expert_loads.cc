@@ -36,10 +36,9 @@ ExpectedRouting ConfiguredLoads(LanguageModel& model, const Config& config, cons
                        mesh.coordinate(MeshAxis::kEp), tokens);
 }
 
-RoutingLoads LoadsToPlanFor(LanguageModel& model, const Config& config, const Mesh& mesh,
-                            const World* world) {
-  ExpectedRouting expected = ConfiguredLoads(model, config, mesh);
-  const bool alone = world == nullptr || world->pretended();
+RoutingLoads LoadsToPlanFor(const StepRequest& request) {
+  ExpectedRouting expected = ConfiguredLoads(request.model, request.config, request.mesh);
+  const bool alone = request.world == nullptr || request.world->pretended();
   return alone ? std::move(expected.own) : std::move(expected.over_ranks);
 }
 

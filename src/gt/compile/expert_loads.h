@@ -1,10 +1,7 @@
 // How many tokens the experts of a job are expected to get: what --debug.moe_load brings about.
 #pragma once
 
-#include "gt/config/config.h"
-#include "gt/dist/mesh.h"
-#include "gt/dist/world.h"
-#include "gt/models/model.h"
+#include "gt/compile/step_request.h"
 #include "gt/sim/routing_loads.h"
 
 namespace gt {
@@ -16,8 +13,7 @@ void ForceLoads(LanguageModel& model, const MoeLoad& load);
 ExpectedRouting ConfiguredLoads(LanguageModel& model, const Config& config, const Mesh& mesh);
 
 // Those of them that the step of this rank is planned for. One rank that stands for all runs with its
-// own; the ranks of a real job wait for the fullest. `world` may be null.
-RoutingLoads LoadsToPlanFor(LanguageModel& model, const Config& config, const Mesh& mesh,
-                            const World* world);
+// own; the ranks of a real job wait for the fullest.
+RoutingLoads LoadsToPlanFor(const StepRequest& request);
 
 }  // namespace gt

@@ -3,28 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <vector>
 
 #include "gt/base/byte_text.h"
-#include "gt/base/machine_memory.h"
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
-#include "gt/torch_bridge/device.h"
+#include "gt/compile/memory_capacity.h"
+#include "gt/sim/memory_curve.h"
 
 namespace gt {
 namespace {
-
-// Gloo holds host memory alone, and emulated groups have no communicator.
-bool UsesNccl(const Config& config) {
-  const CommBackend backend = config.comm.backend;
-  return backend != CommBackend::kGloo && backend != CommBackend::kEmulated &&
-         !config.debug.share_gpu;
-}
-
-bool CopiesForCheckpoints(const Config& config) {
-  return config.checkpoint.enable && config.checkpoint.async_mode == CheckpointAsync::kAsync;
-}
 
 struct Alternative {
   std::string flags;
@@ -73,49 +61,12 @@ int64_t PeakOf(Config config, World& world, const Mesh& mesh, c10::Device device
   config.compile.costs = CostSource::kEstimated;  // there may be no memory to measure in
   ModelPtr model = BuildConfiguredModel(config, world, mesh);
   // Only looked at, so without the world's groups: this rank may be the only one that asks.
-  Captured captured = CaptureStep(*model, config, device, /*symbolic_batch=*/false, nullptr, mesh);
-  return MeasureMemory(*captured.graph, StepMemory(config, mesh)).peak;
-}
-
-std::map<std::string, int64_t> GroupSizes(const Mesh& mesh) {
-  std::map<std::string, int64_t> sizes;
-  for (size_t i = 0; i < kMeshAxes; ++i) {
-    const auto axis = static_cast<MeshAxis>(i);
-    sizes.emplace(AxisName(axis), mesh.size(axis));
-  }
-  return sizes;
+  const CompiledStep step =
+      Compile({.model = *model, .config = config, .device = device, .mesh = mesh});
+  return MeasureMemory(*step.graph, StepMemory(config, mesh)).peak;
 }
 
 }  // namespace
-
-MemoryOptions StepMemory(const Config& config, const Mesh& mesh) {
-  MemoryOptions options;
-  // AdamW keeps two numbers for each element, in the parameters' own dtype.
-  options.optimizer_bytes_per_element =
-      2 * static_cast<int64_t>(c10::elementSize(ToTorch(config.training.dtype)));
-  // cuBLAS, for the one stream that computes.
-  options.cuda_workspace_bytes = int64_t{32} << 20;
-  if (UsesNccl(config)) options.communicators = NcclMemory();
-  // What is only looked at runs on gloo later, if it runs on a CPU.
-  if (config.comm.backend != CommBackend::kEmulated) {
-    options.gloo = GlooMemory{.group_sizes = GroupSizes(mesh)};
-  }
-  // Replicas write what the first of them holds.
-  options.copies_state =
-      CopiesForCheckpoints(config) && mesh.coordinate(MeshAxis::kDpReplicate) == 0;
-  options.accumulates_gradients = config.training.global_batch_size >
-                                  config.training.local_batch_size * mesh.size(MeshAxis::kBatch);
-  return options;
-}
-
-int64_t MemoryForRank(const World& world, c10::Device device) {
-  if (!device.is_cuda()) return HostMemoryForRank(world);
-  return AvailableMemoryOf(device) / world.ranks_on_device();
-}
-
-int64_t HostMemoryForRank(const World& world) {
-  return UsableMemory(AvailableMemory()) / world.ranks_on_machine();
-}
 
 std::string MemoryAdvice(const Config& config, World& world, const Mesh& mesh, c10::Device device,
                          int64_t available) {
@@ -128,6 +79,29 @@ std::string MemoryAdvice(const Config& config, World& world, const Mesh& mesh, c
   return text +
          "  more ranks share parameters, gradients and optimizer state: "
          "--parallelism.data_parallel_shard_degree\n";
+}
+
+std::string WhatMemoryCosts(const PipelineReport& passes) {
+  for (const PassRun& run : passes.runs) {
+    int64_t missing = 0, unlimited = 0, now = 0;
+    for (const auto& [name, value] : run.counters) {
+      if (name == "bytes_missing") missing = value;
+      if (name == "microseconds_unlimited") unlimited = value;
+      if (name == "microseconds_after") now = value;
+    }
+    constexpr double kNoticeable = 0.99;
+    if (missing <= 0 || static_cast<double>(unlimited) > kNoticeable * static_cast<double>(now)) {
+      continue;
+    }
+    return fmt::format(
+        "memory holds the step back: with {} more it is predicted to take {:.1f} ms instead of "
+        "{:.1f} "
+        "(--compile.memory_policy, --training.memory_limit_gb and "
+        "--compile.ep_overlap.memory_headroom "
+        "change what there is)",
+        ByteText(missing), static_cast<double>(unlimited) / 1e3, static_cast<double>(now) / 1e3);
+  }
+  return "";
 }
 
 }  // namespace gt

@@ -9,8 +9,7 @@
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
-#include "gt/compile/compile.h"
-#include "gt/compile/step_compiler.h"
+#include "gt/compile/prediction.h"
 #include "gt/nn/moe.h"
 
 namespace gt {
@@ -88,9 +87,12 @@ std::string Describe(const Overlap& overlap) {
 
 class Search {
  public:
-  Search(const LanguageModel& model, const Config& config, const Mesh& mesh, World* world,
-         c10::Device device)
-      : config_(config), mesh_(mesh), world_(world), device_(device), depth_(DepthOf(model)) {
+  explicit Search(const StepRequest& request)
+      : config_(request.config),
+        mesh_(request.mesh),
+        world_(request.world),
+        device_(request.device),
+        depth_(DepthOf(request.model)) {
     config_.compile.ep_overlap.replan_interval = 0;
   }
 
@@ -166,11 +168,12 @@ class Search {
   std::vector<Tried> tried_;
 };
 
-std::string WhyNothing(const LanguageModel& model, const Config& config, const Mesh& mesh) {
+std::string WhyNothing(const StepRequest& request) {
+  const Config& config = request.config;
   if (!config.compile.enable_passes) return "compile.enable_passes is false";
   if (!CutsGraphs(config.compile)) return "compile.ep_overlap.strategy eager cuts no graph";
-  if (DepthOf(model).first_sparse < 0) return "the model has no experts";
-  if (mesh.size(MeshAxis::kEp) == 1) return "experts are not spread over ranks";
+  if (DepthOf(request.model).first_sparse < 0) return "the model has no experts";
+  if (request.mesh.size(MeshAxis::kEp) == 1) return "experts are not spread over ranks";
   if (RootsOf(config).empty()) {
     return "a rank has one sequence at a time, and only its sequences may be cut";
   }
@@ -193,13 +196,12 @@ OverlapChoice FromJson(const nlohmann::json& json, Overlap overlap) {
   return {overlap, json.at("reasons").get<std::vector<std::string>>()};
 }
 
-OverlapChoice Decide(const LanguageModel& model, const Config& config, const Mesh& mesh,
-                     World* world, c10::Device device) {
-  OverlapChoice choice{config.compile.ep_overlap, {}};
+OverlapChoice Decide(const StepRequest& request) {
+  OverlapChoice choice{request.config.compile.ep_overlap, {}};
   choice.overlap.enabled = AutoSwitch::kFalse;
-  std::vector<Search::Tried> tried = Search(model, config, mesh, world, device).Run();
+  std::vector<Search::Tried> tried = Search(request).Run();
   if (tried.size() <= 1) {
-    choice.reasons.push_back("chunks: no, since " + WhyNothing(model, config, mesh));
+    choice.reasons.push_back("chunks: no, since " + WhyNothing(request));
     return choice;
   }
   const auto whole = std::find_if(tried.begin(), tried.end(), [](const Search::Tried& one) {
@@ -223,12 +225,12 @@ OverlapChoice Decide(const LanguageModel& model, const Config& config, const Mes
 
 }  // namespace
 
-OverlapChoice ChooseOverlap(const LanguageModel& model, const Config& config, const Mesh& mesh,
-                            World* world, c10::Device device) {
-  auto decide = [&] { return ToJson(Decide(model, config, mesh, world, device)).dump(); };
-  const std::string text =
-      world != nullptr ? world->DecideForAll("which chunks are cut", decide) : decide();
-  return FromJson(nlohmann::json::parse(text), config.compile.ep_overlap);
+OverlapChoice ChooseOverlap(const StepRequest& request) {
+  auto decide = [&] { return ToJson(Decide(request)).dump(); };
+  const std::string text = request.world != nullptr
+                               ? request.world->DecideForAll("which chunks are cut", decide)
+                               : decide();
+  return FromJson(nlohmann::json::parse(text), request.config.compile.ep_overlap);
 }
 
 }  // namespace gt

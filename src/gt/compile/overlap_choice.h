@@ -4,15 +4,10 @@
 // is fastest for all.
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <string>
 #include <vector>
 
-#include "gt/config/config.h"
-#include "gt/dist/mesh.h"
-#include "gt/dist/world.h"
-#include "gt/models/model.h"
+#include "gt/compile/step_request.h"
 
 namespace gt {
 
@@ -23,8 +18,7 @@ struct OverlapChoice {
 };
 
 // Options that differ from their defaults are taken as wishes and kept. The first rank decides for
-// all; `world` may be null.
-OverlapChoice ChooseOverlap(const LanguageModel& model, const Config& config, const Mesh& mesh,
-                            World* world, c10::Device device);
+// all.
+OverlapChoice ChooseOverlap(const StepRequest& request);
 
 }  // namespace gt

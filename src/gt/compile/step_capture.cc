@@ -8,23 +8,22 @@
 
 namespace gt {
 
-Captured CaptureUncompiled(LanguageModel& model, const Config& config,
-                           const Config::Compile::EpOverlap& overlap, c10::Device device,
-                           bool symbolic_batch, const Mesh& mesh) {
+Captured CaptureUncompiled(const StepRequest& request, const Config::Compile::EpOverlap& overlap) {
   CaptureOptions options;
-  options.device = FromTorch(device);
+  options.device = FromTorch(request.device);
   options.name = "train_step";
   // First: the symbol that is cut is then s0.
   if (ChunksGraph(overlap)) {
-    options.hooks.push_back(OpenChunkedDim(overlap, mesh.size(MeshAxis::kTp)));
+    options.hooks.push_back(OpenChunkedDim(overlap, request.mesh.size(MeshAxis::kTp)));
   }
-  if (symbolic_batch) options.hooks.push_back(OpenBatch());
+  if (request.symbolic_batch) options.hooks.push_back(OpenBatch());
+  LanguageModel& model = request.model;
   return CaptureTrainStep(
       model,
-      [&model, loss = LossConfigOf(config, model)](std::span<const at::Tensor> given) {
+      [&model, loss = LossConfigOf(request.config, model)](std::span<const at::Tensor> given) {
         return LossOf(model, {given[0], given[2]}, given[1], given[3], loss);
       },
-      StepInputs(config, mesh), options);
+      StepInputs(request.config, request.mesh), options);
 }
 
 }  // namespace gt

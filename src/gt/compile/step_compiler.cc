@@ -1,23 +1,15 @@
 #include "gt/compile/step_compiler.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-#include "gt/base/byte_text.h"
-#include "gt/base/machine_memory.h"
-#include "gt/compile/memory_advice.h"
+#include "gt/compile/memory_capacity.h"
 #include "gt/dist/world_groups.h"
 #include "gt/sim/memory_curve.h"
-#include "gt/torch_bridge/device.h"
 
 namespace gt {
 namespace {
-
-// Fragmentation, and what libraries allocate without telling anybody.
-constexpr double kUsableShare = 0.92;
 
 MemoryPolicyOptions MemoryPolicyOf(const Config::Compile& compile) {
   return {compile.memory_policy, compile.full_recompute_save_ops};
@@ -45,44 +37,6 @@ void Append(PipelineReport& to, PipelineReport more) {
 }
 
 }  // namespace
-
-int64_t MemoryCapacity(const Config& config, const World* world, c10::Device device) {
-  if (config.training.memory_limit_gb > 0) return Gibibytes(config.training.memory_limit_gb);
-  const bool looked_at = world == nullptr || world->backend() == CommBackend::kFake;
-  double bytes = 0;
-  if (device.is_cuda() && !looked_at) {
-    bytes = static_cast<double>(TotalMemoryOf(device));
-  } else if (device.is_cuda()) {
-    const Cluster cluster = ReadCluster(ClusterPath(config.comm.cluster));
-    bytes = static_cast<double>(Gibibytes(cluster.gpu.memory_gb));
-  } else if (!looked_at) {
-    return MemoryForRank(*world, device);
-  }
-  return static_cast<int64_t>(kUsableShare * bytes);
-}
-
-std::string WhatMemoryCosts(const PipelineReport& passes) {
-  for (const PassRun& run : passes.runs) {
-    int64_t missing = 0, unlimited = 0, now = 0;
-    for (const auto& [name, value] : run.counters) {
-      if (name == "bytes_missing") missing = value;
-      if (name == "microseconds_unlimited") unlimited = value;
-      if (name == "microseconds_after") now = value;
-    }
-    constexpr double kNoticeable = 0.99;
-    if (missing <= 0 || static_cast<double>(unlimited) > kNoticeable * static_cast<double>(now)) {
-      continue;
-    }
-    return fmt::format(
-        "memory holds the step back: with {} more it is predicted to take {:.1f} ms instead of "
-        "{:.1f} "
-        "(--compile.memory_policy, --training.memory_limit_gb and "
-        "--compile.ep_overlap.memory_headroom "
-        "change what there is)",
-        ByteText(missing), static_cast<double>(unlimited) / 1e3, static_cast<double>(now) / 1e3);
-  }
-  return "";
-}
 
 StepCompiler::StepCompiler(const Config& config, const Mesh& mesh, World* world, c10::Device device,
                            Audience audience)

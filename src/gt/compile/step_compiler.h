@@ -59,13 +59,4 @@ class StepCompiler {
   std::unique_ptr<Graph> unordered_;
 };
 
-// Bytes of the device's memory that a job may plan with: training.memory_limit_gb, or 92 % of what
-// the device has. For a step that is only looked at, the device is one of the cluster's GPUs. 0: not
-// known.
-int64_t MemoryCapacity(const Config& config, const World* world, c10::Device device);
-
-// Of a schedule: what it could not do for lack of memory, and how much more would bring how much, as a
-// line for people; empty if memory did not hold it back.
-std::string WhatMemoryCosts(const PipelineReport& passes);
-
 }  // namespace gt

@@ -157,7 +157,8 @@ TEST(WorldTest, CastsComeBeforeGathersAndSumsAreInFloat32) {
   World::Run(config, [&](World& world) {
     Mesh mesh(config.parallelism, world.size(), world.rank());
     ModelPtr model = BuildConfiguredModel(config, world, mesh);
-    Captured captured = CaptureStep(*model, config, at::kCPU, false, nullptr, mesh, &world);
+    CompiledStep captured = Compile(
+        {.model = *model, .config = config, .device = at::kCPU, .mesh = mesh, .world = &world});
     int gathers = 0, scatters = 0, reduces = 0;
     for (const Node* node : captured.graph->nodes()) {
       Collective kind = node->op().collective;

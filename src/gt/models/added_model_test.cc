@@ -374,7 +374,8 @@ TEST_F(AddedModel, CapturedEqualsEagerOverManySteps) {
       ModelPtr eager_model = TinyModel(config, bf16), captured_model = TinyModel(config, bf16);
       auto eager = MakeEagerStep(*eager_model, LossConfigOf(config, *eager_model));
       auto captured = MakeCapturedStep(
-          *captured_model, CaptureStep(*captured_model, config, at::kCPU, false, nullptr));
+          *captured_model,
+          Compile({.model = *captured_model, .config = config, .device = at::kCPU}));
       AdamW eager_optimizer(NamedParameters(*eager_model), config.optimizer);
       AdamW captured_optimizer(NamedParameters(*captured_model), config.optimizer);
       for (int64_t step = 0; step < 6; ++step) {
@@ -392,7 +393,8 @@ TEST_F(AddedModel, CapturedEqualsEagerOverManySteps) {
 TEST_F(AddedModel, LearnsABatchByHeart) {
   Config config = TinyConfig();
   ModelPtr model = TinyModel(config);
-  auto step = MakeCapturedStep(*model, CaptureStep(*model, config, at::kCPU, false, nullptr));
+  auto step =
+      MakeCapturedStep(*model, Compile({.model = *model, .config = config, .device = at::kCPU}));
   AdamW optimizer(NamedParameters(*model), config.optimizer);
   Batch batch = RandomBatch(4, 0);
   double first = 0, last = 0;
@@ -411,8 +413,10 @@ TEST_F(AddedModel, OneCaptureServesOtherBatchSizes) {
     Config config = TinyConfig(AttentionMask::kBlockCausal);
     ModelPtr model = TinyModel(config);
     auto eager = MakeEagerStep(*model, LossConfigOf(config, *model));
-    auto captured = MakeCapturedStep(*model, CaptureStep(*model, config, at::kCPU, true, nullptr),
-                                     {.executor = executor});
+    auto captured = MakeCapturedStep(
+        *model,
+        Compile({.model = *model, .config = config, .device = at::kCPU, .symbolic_batch = true}),
+        {.executor = executor});
     for (int64_t rows : {2, 5, 4, 3}) {
       Batch batch = RandomBatch(rows, rows);
       ExpectSameBits(eager->Run(batch, batch.valid_tokens),
@@ -424,7 +428,8 @@ TEST_F(AddedModel, OneCaptureServesOtherBatchSizes) {
 TEST_F(AddedModel, EveryNodeNamesItsModule) {
   Config config = TinyConfig();
   ModelPtr model = BuildModel("alibi_window", "tiny", {.max_length = kLength});
-  Captured captured = CaptureStep(*model, config, at::kCPU, true, nullptr);
+  CompiledStep captured =
+      Compile({.model = *model, .config = config, .device = at::kCPU, .symbolic_batch = true});
   std::set<std::string> modules = {"", "loss"}, attending;
   for (const auto& item : model->named_modules("", false)) modules.insert(item.key());
   for (const Node* node : captured.graph->nodes()) {

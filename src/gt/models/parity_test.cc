@@ -87,7 +87,7 @@ class ParityTest : public ::testing::TestWithParam<Case> {
   std::unique_ptr<TrainStep> Step(LanguageModel& model) {
     if (GetParam().mode == CompileMode::kEager)
       return MakeEagerStep(model, LossConfigOf(config_, model));
-    Captured captured = CaptureStep(model, config_, at::kCPU, /*symbolic_batch=*/false, nullptr);
+    CompiledStep captured = Compile({.model = model, .config = config_, .device = at::kCPU});
     return MakeCapturedStep(model, std::move(captured));
   }
 

@@ -124,7 +124,8 @@ class Comparison {
     std::unique_ptr<TrainStep> step =
         config.compile.mode == CompileMode::kEager
             ? MakeEagerStep(*model, LossConfigOf(config, *model))
-            : MakeCapturedStep(*model, CaptureStep(*model, config, at::kCPU, false, nullptr));
+            : MakeCapturedStep(*model,
+                               Compile({.model = *model, .config = config, .device = at::kCPU}));
     SeedGenerator(at::kCPU, 11);
     step->Run(batch, batch.valid_tokens);
     Outcome outcome{step->Run(batch, batch.valid_tokens), {}};
@@ -234,7 +235,9 @@ void WithGraph(const Config& config, const std::function<void(const Graph&)>& us
   World::Run(config, [&](World& world) {
     Mesh mesh(config.parallelism, world.size(), world.rank());
     ModelPtr model = BuildConfiguredModel(config, world, mesh);
-    use(*CaptureStep(*model, config, at::kCPU, false, nullptr, mesh, &world).graph);
+    use(*Compile(
+             {.model = *model, .config = config, .device = at::kCPU, .mesh = mesh, .world = &world})
+             .graph);
   });
 }
 

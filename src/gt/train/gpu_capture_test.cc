@@ -12,7 +12,7 @@
 #include "gt/base/text.h"
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
-#include "gt/compile/memory_advice.h"
+#include "gt/compile/memory_capacity.h"
 #include "gt/config/command_line.h"
 #include "gt/dist/world.h"
 #include "gt/sim/memory_curve.h"
@@ -88,7 +88,8 @@ uint64_t HashOf(const Config& config) {
   World::Run(config, [&](World& world) {
     const Mesh mesh(config.parallelism, world.size(), world.rank());
     ModelPtr model = BuildConfiguredModel(config, world, mesh);
-    Captured captured = CaptureStep(*model, config, kGpu, false, nullptr, mesh, &world);
+    CompiledStep captured =
+        Compile({.model = *model, .config = config, .device = kGpu, .mesh = mesh, .world = &world});
     for (const auto& input : captured.graph->inputs()) {
       EXPECT_EQ(input->value.type().device.kind, DeviceKind::kCuda) << input->name;
     }
@@ -131,7 +132,12 @@ TEST(GpuCapture, LeavesNoTrace) {
     World::Run(config, [&](World& world) {
       const Mesh mesh(config.parallelism, world.size(), world.rank());
       ModelPtr model = BuildConfiguredModel(config, world, mesh);
-      hash = CaptureStep(*model, config, c10::kCPU, false, nullptr, mesh, &world).graph->Hash();
+      hash = Compile({.model = *model,
+                      .config = config,
+                      .device = c10::kCPU,
+                      .mesh = mesh,
+                      .world = &world})
+                 .graph->Hash();
     });
     return hash;
   };

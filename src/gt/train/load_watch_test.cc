@@ -92,11 +92,13 @@ struct Outcome {
 Outcome OutcomeOf(const Config& config) {
   Outcome outcome;
   WithModel(config, [&](World& world, LanguageModel& model, const Mesh& mesh) {
-    std::unique_ptr<TrainStep> step =
-        config.compile.mode == CompileMode::kEager
-            ? MakeEagerStep(model, LossConfigOf(config, model))
-            : MakeCapturedStep(model,
-                               CaptureStep(model, config, at::kCPU, false, nullptr, mesh, &world));
+    std::unique_ptr<TrainStep> step = config.compile.mode == CompileMode::kEager
+                                          ? MakeEagerStep(model, LossConfigOf(config, model))
+                                          : MakeCapturedStep(model, Compile({.model = model,
+                                                                             .config = config,
+                                                                             .device = at::kCPU,
+                                                                             .mesh = mesh,
+                                                                             .world = &world}));
     Batch batch = RandomBatch(config, model.vocab_size());
     Outcome own{step->Run(batch, batch.valid_tokens), {}};
     for (const at::Tensor& buffer : model.buffers()) own.buffers.push_back(buffer.clone());
@@ -165,7 +167,8 @@ TEST(GivenLoads, AreDrawnWhenTheScoresAreThere) {
   Config config = Job("deepseek_v3", "tiny", 4);
   config.comm.backend = CommBackend::kFake;
   WithModel(config, [&](World& world, LanguageModel& model, const Mesh& mesh) {
-    Captured captured = CaptureStep(model, config, at::kCPU, false, nullptr, mesh, &world);
+    CompiledStep captured = Compile(
+        {.model = model, .config = config, .device = at::kCPU, .mesh = mesh, .world = &world});
     int choices = 0;
     for (const Node* node : captured.graph->nodes()) {
       if (node->op().name.str() != "aten::topk") continue;
@@ -189,7 +192,7 @@ TEST(GivenLoads, AreDrawnWhenTheScoresAreThere) {
 // A captured step whose counts can be looked at.
 class CountedStep {
  public:
-  CountedStep(LanguageModel& model, Captured captured)
+  CountedStep(LanguageModel& model, CompiledStep captured)
       : captured_(std::move(captured)), program_(*captured_.graph) {
     std::map<std::string, at::Tensor> tensors;
     for (const auto& each : model.named_parameters()) tensors[each.key()] = each.value();
@@ -218,13 +221,16 @@ class CountedStep {
   const Graph& graph() const { return *captured_.graph; }
 
  private:
-  Captured captured_;
+  CompiledStep captured_;
   Program program_;
 };
 
 RoutingLoads LoadsOfARun(const Config& config, LanguageModel& model, World& world,
                          const Mesh& mesh) {
-  CountedStep step(model, CaptureStep(model, config, at::kCPU, false, nullptr, mesh, &world));
+  CountedStep step(
+      model,
+      Compile(
+          {.model = model, .config = config, .device = at::kCPU, .mesh = mesh, .world = &world}));
   return MeasuredLoads(step.graph(), step.Run(RandomBatch(config, model.vocab_size())));
 }
 
@@ -353,7 +359,11 @@ TEST(LoadWatch, RanksAgreeOnMeanAndMaximum) {
     std::vector<RoutingLoads> own;
     RoutingLoads expected;
     WithModel(config, [&](World& world, LanguageModel& model, const Mesh& mesh) {
-      CountedStep step(model, CaptureStep(model, config, at::kCPU, false, nullptr, mesh, &world));
+      CountedStep step(model, Compile({.model = model,
+                                       .config = config,
+                                       .device = at::kCPU,
+                                       .mesh = mesh,
+                                       .world = &world}));
       LoadWatch watch(world, 16);
       watch.SetPlan(step.graph(), {});
       GeneratorScope generator;
@@ -407,7 +417,10 @@ TEST(LoadWatch, AsksForANewPlanWhenLoadsHaveMoved) {
   config.comm.emulated_time_scale = 0;
   config.comm.pretended_rank = 2;
   WithModel(config, [&](World& world, LanguageModel& model, const Mesh& mesh) {
-    CountedStep step(model, CaptureStep(model, config, at::kCPU, false, nullptr, mesh, &world));
+    CountedStep step(
+        model,
+        Compile(
+            {.model = model, .config = config, .device = at::kCPU, .mesh = mesh, .world = &world}));
     const Batch batch = RandomBatch(config, model.vocab_size());
     LoadWatch watch(world, 4);
     auto after = [&](RoutingLoads planned, double factor) {

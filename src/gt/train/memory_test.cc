@@ -12,7 +12,7 @@
 #include "gt/base/error.h"
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
-#include "gt/compile/memory_advice.h"
+#include "gt/compile/memory_capacity.h"
 #include "gt/exec/host_pool.h"
 #include "gt/exec/transfer.h"
 #include "gt/torch_bridge/cpu_memory.h"
@@ -47,7 +47,7 @@ std::unique_ptr<TrainStep> StepOf(LanguageModel& model, const Config& config) {
   if (config.compile.mode == CompileMode::kEager) {
     return MakeEagerStep(model, LossConfigOf(config, model));
   }
-  return MakeCapturedStep(model, CaptureStep(model, config, at::kCPU, false, nullptr));
+  return MakeCapturedStep(model, Compile({.model = model, .config = config, .device = at::kCPU}));
 }
 
 struct Case {
@@ -155,7 +155,7 @@ Peaks PeaksOf(const Config& config, LanguageModel& model) {
   if (config.compile.mode == CompileMode::kEager) {
     step = StepOf(model, config);
   } else {
-    Captured captured = CaptureStep(model, config, at::kCPU, false, nullptr);
+    CompiledStep captured = Compile({.model = model, .config = config, .device = at::kCPU});
     peaks.predicted = MeasureMemory(*captured.graph, memory).peak;
     step = MakeCapturedStep(model, std::move(captured));
   }

@@ -87,11 +87,13 @@ double StepOf(const Config& config, OverlapSummary* summary) {
   World::Run(config, [&](World& world) {
     const Mesh mesh(config.parallelism, world.size(), world.rank());
     ModelPtr model = BuildConfiguredModel(config, world, mesh);
-    CaptureReport report;
-    Captured captured =
-        CaptureStep(*model, config, c10::Device(c10::kCUDA, 0), false, &report, mesh, &world);
-    step = report.predicted->step;
-    if (summary != nullptr) *summary = SummarizeOverlap(*report.predicted);
+    CompiledStep captured = Compile({.model = *model,
+                                     .config = config,
+                                     .device = c10::Device(c10::kCUDA, 0),
+                                     .mesh = mesh,
+                                     .world = &world});
+    step = captured.predicted->step;
+    if (summary != nullptr) *summary = SummarizeOverlap(*captured.predicted);
   });
   return step;
 }

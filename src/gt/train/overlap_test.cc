@@ -87,7 +87,8 @@ TEST_F(OverlapTest, ExchangesLeaveAGroupOnlyIfTheyShareIt) {
       config.compile.ep_overlap.enabled = AutoSwitch::kTrue;
       config.compile.ep_overlap.isolate_process_group = isolate;
       WithModel(config, [&](World& world, LanguageModel& model, const Mesh& mesh) {
-        Captured captured = CaptureStep(model, config, at::kCPU, false, nullptr, mesh, &world);
+        CompiledStep captured = Compile(
+            {.model = model, .config = config, .device = at::kCPU, .mesh = mesh, .world = &world});
         std::set<std::string> tokens = GroupsOf(*captured.graph, Collective::kAllToAll);
         std::string expected = shared && isolate ? "ep.tokens" : "ep";
         EXPECT_EQ(tokens, (std::set<std::string>{expected, expected + ".counts"}));
@@ -112,16 +113,16 @@ TEST_F(OverlapTest, AutoCutsWhereItPays) {
     Config config = Emulated(gb_per_s);
     config.compile.ep_overlap.enabled = AutoSwitch::kAuto;
     WithModel(config, [&](World& world, LanguageModel& model, const Mesh& mesh) {
-      CaptureReport report;
-      Captured captured = CaptureStep(model, config, at::kCPU, false, &report, mesh, &world);
+      CompiledStep captured = Compile(
+          {.model = model, .config = config, .device = at::kCPU, .mesh = mesh, .world = &world});
       const bool slow = gb_per_s < 1;
-      EXPECT_EQ(report.chunked, slow);
+      EXPECT_EQ(captured.chunked, slow);
       bool chunks = false;
       for (const Node* node : captured.graph->nodes()) chunks |= node->meta().chunk != nullptr;
       EXPECT_EQ(chunks, slow);
-      ASSERT_TRUE(report.predicted);
-      ASSERT_EQ(report.choice.size(), 1u);
-      EXPECT_EQ(report.choice[0].starts_with("chunks: no chunks"), !slow) << report.choice[0];
+      ASSERT_TRUE(captured.predicted);
+      ASSERT_EQ(captured.choice.size(), 1u);
+      EXPECT_EQ(captured.choice[0].starts_with("chunks: no chunks"), !slow) << captured.choice[0];
       // The graph that was chosen runs.
       InitializeModel(model, config, at::kCPU);
       auto step = MakeCapturedStep(model, std::move(captured));
@@ -139,8 +140,8 @@ TEST_F(OverlapTest, AProfileShowsWhatWasHidden) {
   config.compile.ep_overlap.enabled = AutoSwitch::kTrue;
   WithModel(config, [&](World& world, LanguageModel& model, const Mesh& mesh) {
     InitializeModel(model, config, at::kCPU);
-    CaptureReport report;
-    Captured captured = CaptureStep(model, config, at::kCPU, false, &report, mesh, &world);
+    CompiledStep captured = Compile(
+        {.model = model, .config = config, .device = at::kCPU, .mesh = mesh, .world = &world});
     int64_t collectives = 0;
     for (const Node* node : captured.graph->nodes()) {
       const Collective kind = node->op().collective;
@@ -167,9 +168,9 @@ TEST_F(OverlapTest, AProfileShowsWhatWasHidden) {
     EXPECT_LE(summary.compute, summary.step);
     EXPECT_NEAR(summary.hidden + summary.exposed, summary.communication, 1e-6);
     // At least the time that the links say lies between launch and end.
-    EXPECT_GE(summary.communication, 0.5 * SummarizeOverlap(*report.predicted).communication);
+    EXPECT_GE(summary.communication, 0.5 * SummarizeOverlap(*captured.predicted).communication);
     EXPECT_GT(shown->costs.size(), 20u);
-    EXPECT_NE(CompareTable(*shown->graph, *report.predicted, shown->timeline).find("all_to_all"),
+    EXPECT_NE(CompareTable(*shown->graph, *captured.predicted, shown->timeline).find("all_to_all"),
               std::string::npos);
   });
 }
@@ -185,9 +186,9 @@ TEST_F(OverlapTest, CostsAreMeasuredOnceAndKept) {
   };
   for (int round = 0; round < 2; ++round) {
     WithModel(config, [&](World& world, LanguageModel& model, const Mesh& mesh) {
-      CaptureReport report;
-      Captured captured = CaptureStep(model, config, at::kCPU, false, &report, mesh, &world);
-      ASSERT_TRUE(report.predicted.has_value());
+      CompiledStep captured = Compile(
+          {.model = model, .config = config, .device = at::kCPU, .mesh = mesh, .world = &world});
+      ASSERT_TRUE(captured.predicted.has_value());
       CostTable table = CostTable::FromJson(read(), "costs.json");
       EXPECT_GT(table.size(), 30u);
       EXPECT_EQ(MeasureCosts(*captured.graph, at::kCPU, &table), 0) << "all are known";

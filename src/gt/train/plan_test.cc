@@ -42,8 +42,11 @@ std::string OrderOnRank(Config config, int64_t rank) {
   World::Run(config, [&](World& world) {
     const Mesh mesh(config.parallelism, world.size(), world.rank());
     ModelPtr model = BuildConfiguredModel(config, world, mesh);
-    Captured captured =
-        CaptureStep(*model, config, c10::Device(c10::kCUDA, 0), false, nullptr, mesh, &world);
+    CompiledStep captured = Compile({.model = *model,
+                                     .config = config,
+                                     .device = c10::Device(c10::kCUDA, 0),
+                                     .mesh = mesh,
+                                     .world = &world});
     order = CollectiveSequence(*captured.graph);
   });
   return order;
@@ -136,20 +139,22 @@ TEST(Replanning, PlansForTheLoadsThatItIsGiven) {
   World::Run(config, [&](World& world) {
     const Mesh mesh(config.parallelism, world.size(), world.rank());
     ModelPtr model = BuildConfiguredModel(config, world, mesh);
-    CaptureReport report;
-    Captured captured =
-        CaptureStep(*model, config, c10::Device(c10::kCUDA, 0), false, &report, mesh, &world);
-    ASSERT_NE(report.compiler, nullptr);
+    CompiledStep captured = Compile({.model = *model,
+                                     .config = config,
+                                     .device = c10::Device(c10::kCUDA, 0),
+                                     .mesh = mesh,
+                                     .world = &world});
+    ASSERT_NE(captured.replanner, nullptr);
     RoutingLoads loads;
     for (int layer = 1; layer < 3; ++layer) {
       loads.modules[fmt::format("layers.{}.moe", layer)] = {.mean = 1, .max = 4};
     }
-    std::unique_ptr<Graph> heavy = report.compiler->Unordered();
+    std::unique_ptr<Graph> heavy = captured.replanner->Unordered();
     ApplyLoads(*heavy, loads);
-    report.compiler->Order(*heavy);
-    EXPECT_GT(report.compiler->Predict(*heavy)->step, report.predicted->step);
-    std::unique_ptr<Graph> even = report.compiler->Unordered();
-    report.compiler->Order(*even);
+    captured.replanner->Order(*heavy);
+    EXPECT_GT(captured.replanner->Predict(*heavy)->step, captured.predicted->step);
+    std::unique_ptr<Graph> even = captured.replanner->Unordered();
+    captured.replanner->Order(*even);
     EXPECT_EQ(even->Hash(), captured.graph->Hash()) << "the plan for even loads again";
     EXPECT_EQ(even->node_count(), heavy->node_count());
   });
@@ -164,10 +169,10 @@ TEST(Automatic, ChoosesNoChunksWhereThereIsNothingToCut) {
     World::Run(config, [&](World& world) {
       const Mesh mesh(config.parallelism, world.size(), world.rank());
       ModelPtr model = BuildConfiguredModel(config, world, mesh);
-      CaptureReport report;
-      CaptureStep(*model, config, c10::kCPU, false, &report, mesh, &world);
-      EXPECT_FALSE(report.chunked);
-      text = report.choice.at(0);
+      const CompiledStep captured = Compile(
+          {.model = *model, .config = config, .device = c10::kCPU, .mesh = mesh, .world = &world});
+      EXPECT_FALSE(captured.chunked);
+      text = captured.choice.at(0);
     });
     return text;
   };
@@ -204,8 +209,11 @@ TEST(Automatic, CutsSequencesWhereTheBatchIsOne) {
   World::Run(config, [&](World& world) {
     const Mesh mesh(config.parallelism, world.size(), world.rank());
     ModelPtr model = BuildConfiguredModel(config, world, mesh);
-    const OverlapChoice choice =
-        ChooseOverlap(*model, config, mesh, &world, c10::Device(c10::kCUDA, 0));
+    const OverlapChoice choice = ChooseOverlap({.model = *model,
+                                                .config = config,
+                                                .device = c10::Device(c10::kCUDA, 0),
+                                                .mesh = mesh,
+                                                .world = &world});
     EXPECT_EQ(choice.overlap.enabled, AutoSwitch::kTrue) << choice.reasons.at(0);
     EXPECT_EQ(choice.overlap.chunk_dim, ChunkDim::kSeq);
     EXPECT_EQ(choice.overlap.module_fqn, "layers.*.moe");

@@ -43,9 +43,9 @@ class EagerStep : public TrainStep {
 
 class CapturedStep : public TrainStep {
  public:
-  CapturedStep(LanguageModel& model, Captured captured, ExecutionOptions options)
-      : graph_(std::move(captured.graph)),
-        inputs_(std::move(captured.bound_inputs)),
+  CapturedStep(LanguageModel& model, CompiledStep compiled, ExecutionOptions options)
+      : graph_(std::move(compiled.graph)),
+        inputs_(std::move(compiled.bound_inputs)),
         memory_(std::move(options.memory)) {
     if (options.executor == ExecutorKind::kFast) program_ = std::make_unique<Program>(*graph_);
     if (options.device_graph && program_ && CanBeReplayed()) replay_ = MakeDeviceGraph();
@@ -207,9 +207,9 @@ std::unique_ptr<TrainStep> MakeEagerStep(LanguageModel& model, const LossConfig&
   return std::make_unique<EagerStep>(model, loss);
 }
 
-std::unique_ptr<TrainStep> MakeCapturedStep(LanguageModel& model, Captured captured,
+std::unique_ptr<TrainStep> MakeCapturedStep(LanguageModel& model, CompiledStep compiled,
                                             ExecutionOptions options) {
-  return std::make_unique<CapturedStep>(model, std::move(captured), std::move(options));
+  return std::make_unique<CapturedStep>(model, std::move(compiled), std::move(options));
 }
 
 }  // namespace gt

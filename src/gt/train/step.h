@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "gt/compile/compile.h"
 #include "gt/config/config.h"
 #include "gt/exec/program.h"
 #include "gt/models/loss.h"
 #include "gt/models/model.h"
 #include "gt/sim/memory_curve.h"
-#include "gt/trace/capture.h"
 #include "gt/train/batch.h"
 
 namespace gt {
@@ -53,7 +53,7 @@ struct ExecutionOptions {
 
 // Runs a captured step with the parameters and buffers that the model has now: it may have been
 // captured before they had memory.
-std::unique_ptr<TrainStep> MakeCapturedStep(LanguageModel& model, Captured captured,
+std::unique_ptr<TrainStep> MakeCapturedStep(LanguageModel& model, CompiledStep compiled,
                                             ExecutionOptions options = {});
 
 }  // namespace gt

@@ -54,9 +54,10 @@ StepResult RunGraph(LanguageModel& model, std::unique_ptr<Graph> graph,
       ->Run(batch, batch.valid_tokens);
 }
 
-Captured CaptureRaw(LanguageModel& model, Config config, bool symbolic_batch) {
+CompiledStep CaptureRaw(LanguageModel& model, Config config, bool symbolic_batch) {
   config.compile.enable_passes = false;
-  Captured captured = CaptureStep(model, config, at::kCPU, symbolic_batch, nullptr);
+  CompiledStep captured = Compile(
+      {.model = model, .config = config, .device = at::kCPU, .symbolic_batch = symbolic_batch});
   Verify(*captured.graph);
   return captured;
 }
@@ -67,7 +68,7 @@ TEST(TrainStep, CapturedEqualsEagerOverManySteps) {
     auto eager_model = TinyModel(config, bf16), captured_model = TinyModel(config, bf16);
     auto eager = MakeEagerStep(*eager_model, LossConfigOf(TinyConfig(), *eager_model));
     auto captured = MakeCapturedStep(
-        *captured_model, CaptureStep(*captured_model, config, at::kCPU, false, nullptr));
+        *captured_model, Compile({.model = *captured_model, .config = config, .device = at::kCPU}));
     AdamW eager_optimizer(NamedParameters(*eager_model), config.optimizer);
     AdamW captured_optimizer(NamedParameters(*captured_model), config.optimizer);
     for (int64_t step = 0; step < 5; ++step) {
@@ -85,7 +86,9 @@ TEST(TrainStep, OneCaptureServesOtherBatchSizes) {
   Config config = TinyConfig();
   auto model = TinyModel(config);
   auto eager = MakeEagerStep(*model, LossConfigOf(TinyConfig(), *model));
-  auto captured = MakeCapturedStep(*model, CaptureStep(*model, config, at::kCPU, true, nullptr));
+  auto captured = MakeCapturedStep(
+      *model,
+      Compile({.model = *model, .config = config, .device = at::kCPU, .symbolic_batch = true}));
   for (int64_t batch_size : {2, 5, 8, 3, 8}) {
     Batch batch = RandomBatch(batch_size, 16, batch_size);
     ExpectSameBits(eager->Run(batch, batch.valid_tokens), captured->Run(batch, batch.valid_tokens),
@@ -97,8 +100,10 @@ TEST(TrainStep, ReferenceExecutorAgreesAndChecksEveryType) {
   Config config = TinyConfig();
   auto model = TinyModel(config);
   auto eager = MakeEagerStep(*model, LossConfigOf(TinyConfig(), *model));
-  auto captured = MakeCapturedStep(*model, CaptureStep(*model, config, at::kCPU, true, nullptr),
-                                   {.executor = ExecutorKind::kReference});
+  auto captured = MakeCapturedStep(
+      *model,
+      Compile({.model = *model, .config = config, .device = at::kCPU, .symbolic_batch = true}),
+      {.executor = ExecutorKind::kReference});
   for (int64_t batch_size : {8, 5}) {
     Batch batch = RandomBatch(batch_size, 16, 7);
     ExpectSameBits(eager->Run(batch, batch.valid_tokens), captured->Run(batch, batch.valid_tokens),
@@ -113,7 +118,7 @@ TEST(TrainStep, PrintedAndParsedAgainGivesTheSameBits) {
   StepResult expected =
       MakeEagerStep(*model, LossConfigOf(TinyConfig(), *model))->Run(batch, batch.valid_tokens);
   for (bool symbolic : {false, true}) {
-    Captured captured = CaptureRaw(*model, config, symbolic);
+    CompiledStep captured = CaptureRaw(*model, config, symbolic);
     std::string text = Print(*captured.graph);
     std::unique_ptr<Graph> parsed = Parse(text);
     Verify(*parsed);
@@ -135,7 +140,7 @@ TEST(TrainStep, EachPassAloneAndEverySubsetGiveTheSameBits) {
     if (std::find(names.begin(), names.end(), pass->name()) == names.end())
       names.emplace_back(pass->name());
   }
-  Captured captured = CaptureRaw(*model, config, true);
+  CompiledStep captured = CaptureRaw(*model, config, true);
   for (size_t subset = 0; subset < (size_t{1} << names.size()); ++subset) {
     std::string spec;
     for (size_t i = 0; i < names.size(); ++i) {
@@ -152,7 +157,7 @@ TEST(TrainStep, EachPassAloneAndEverySubsetGiveTheSameBits) {
 TEST(TrainStep, EveryNodeNamesItsModuleAndPhase) {
   Config config = TinyConfig();
   auto model = BuildModel("llama3", "tiny", {.max_length = 16});
-  Captured captured = CaptureRaw(*model, config, true);
+  CompiledStep captured = CaptureRaw(*model, config, true);
   std::set<std::string> modules;
   for (const auto& item : model->named_modules("", false)) modules.insert(item.key());
   modules.insert("loss");

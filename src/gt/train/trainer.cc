@@ -19,6 +19,7 @@
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
 #include "gt/compile/memory_advice.h"
+#include "gt/compile/memory_capacity.h"
 #include "gt/compile/step_compiler.h"
 #include "gt/dist/agreement.h"
 #include "gt/dist/world.h"
@@ -283,40 +284,40 @@ class Run {
     if (eager && world_.size() == 1) return;
     Config planned = config_;
     if (eager) planned.compile.costs = CostSource::kEstimated;  // only collectives are looked at
-    CaptureReport report;
-    captured_ =
-        CaptureStep(*model_, planned, device_, /*symbolic_batch=*/false, &report, mesh_, &world_);
-    AgreeOnCollectives(world_, *captured_->graph);
+    CompiledStep& compiled = captured_.emplace(Compile(
+        {.model = *model_, .config = planned, .device = device_, .mesh = mesh_, .world = &world_}));
+    AgreeOnCollectives(world_, *compiled.graph);
     if (eager) {  // captured for the sake of that comparison
       captured_.reset();
       return;
     }
     memory_ = StepMemory(config_, mesh_);
-    MemoryCurve curve = MeasureMemory(*captured_->graph, memory_);
+    MemoryCurve curve = MeasureMemory(*compiled.graph, memory_);
     predicted_peak_ = AllocatedPeak(curve);
     Say("captured {} nodes in {:.0f} ms, {} after passes ({:.0f} ms)",
-        FormatCount(static_cast<double>(report.captured_nodes)), report.capture_seconds * 1e3,
-        FormatCount(static_cast<double>(report.nodes)), report.passes.seconds * 1e3);
+        FormatCount(static_cast<double>(compiled.captured_nodes)), compiled.capture_seconds * 1e3,
+        FormatCount(static_cast<double>(compiled.graph->node_count())),
+        compiled.passes.seconds * 1e3);
     Say("memory at the peak: {}{}", MemoryLine(curve), OnHost(curve));
-    for (const std::string& line : report.choice) Say("{}", line);
-    predicted_ = std::move(report.predicted);
-    compiler_ = std::move(report.compiler);
-    planned_loads_ = std::move(report.loads);
+    for (const std::string& line : compiled.choice) Say("{}", line);
+    predicted_ = std::move(compiled.predicted);
+    compiler_ = std::move(compiled.replanner);
+    planned_loads_ = std::move(compiled.loads);
     if (predicted_) {
-      SayOverlap(report);
-      predicted_table_ = OverlapTable(*captured_->graph, *predicted_, curve.peak);
+      SayOverlap(compiled.passes);
+      predicted_table_ = OverlapTable(*compiled.graph, *predicted_, curve.peak);
     }
     if (config_.training.check_memory) RequireFit(curve);
   }
 
-  void SayOverlap(const CaptureReport& report) const {
+  void SayOverlap(const PipelineReport& passes) const {
     const OverlapSummary summary = SummarizeOverlap(*predicted_);
     Say("predicted step: {:.1f} ms, of which {:.1f} ms compute and {:.1f} ms communication, {:.0f} "
         "% "
         "of it hidden",
         summary.step / 1e3, summary.compute / 1e3, summary.communication / 1e3,
         100 * summary.hidden_share());
-    if (const std::string line = WhatMemoryCosts(report.passes); !line.empty()) Say("{}", line);
+    if (const std::string line = WhatMemoryCosts(passes); !line.empty()) Say("{}", line);
   }
 
   std::string OnHost(const MemoryCurve& curve) const {
@@ -722,7 +723,7 @@ class Run {
   std::unique_ptr<TrainStep> step_;
   std::unique_ptr<ProgressBar> bar_;
   Progress progress_;
-  std::optional<Captured> captured_;  // until the step is made of it
+  std::optional<CompiledStep> captured_;  // until the step is made of it
   MemoryOptions memory_;
   int64_t predicted_peak_ = 0;              // of the captured step; 0: not known
   std::optional<Timeline> predicted_;       // of a captured step that communicates

@@ -1,0 +1,83 @@
+#include "gt/compile/memory_capacity.h"
+
+#include <map>
+#include <string>
+
+#include "gt/base/machine_memory.h"
+#include "gt/compile/configured_model.h"
+#include "gt/sim/link_model.h"
+#include "gt/torch_bridge/device.h"
+
+namespace gt {
+namespace {
+
+// Fragmentation, and what libraries allocate without telling anybody.
+constexpr double kUsableShare = 0.92;
+
+// Gloo holds host memory alone, and emulated groups have no communicator.
+bool UsesNccl(const Config& config) {
+  const CommBackend backend = config.comm.backend;
+  return backend != CommBackend::kGloo && backend != CommBackend::kEmulated &&
+         !config.debug.share_gpu;
+}
+
+std::map<std::string, int64_t> GroupSizes(const Mesh& mesh) {
+  std::map<std::string, int64_t> sizes;
+  for (size_t i = 0; i < kMeshAxes; ++i) {
+    const auto axis = static_cast<MeshAxis>(i);
+    sizes.emplace(AxisName(axis), mesh.size(axis));
+  }
+  return sizes;
+}
+
+}  // namespace
+
+MemoryOptions StepMemory(const Config& config, const Mesh& mesh) {
+  MemoryOptions options;
+  // AdamW keeps two numbers for each element, in the parameters' own dtype.
+  options.optimizer_bytes_per_element =
+      2 * static_cast<int64_t>(c10::elementSize(ToTorch(config.training.dtype)));
+  // cuBLAS, for the one stream that computes.
+  options.cuda_workspace_bytes = int64_t{32} << 20;
+  if (UsesNccl(config)) options.communicators = NcclMemory();
+  // What is only looked at runs on gloo later, if it runs on a CPU.
+  if (config.comm.backend != CommBackend::kEmulated) {
+    options.gloo = GlooMemory{.group_sizes = GroupSizes(mesh)};
+  }
+  // Replicas write what the first of them holds.
+  options.copies_state =
+      CopiesForCheckpoints(config) && mesh.coordinate(MeshAxis::kDpReplicate) == 0;
+  options.accumulates_gradients = config.training.global_batch_size >
+                                  config.training.local_batch_size * mesh.size(MeshAxis::kBatch);
+  return options;
+}
+
+bool CopiesForCheckpoints(const Config& config) {
+  return config.checkpoint.enable && config.checkpoint.async_mode == CheckpointAsync::kAsync;
+}
+
+int64_t MemoryForRank(const World& world, c10::Device device) {
+  if (!device.is_cuda()) return HostMemoryForRank(world);
+  return AvailableMemoryOf(device) / world.ranks_on_device();
+}
+
+int64_t HostMemoryForRank(const World& world) {
+  return UsableMemory(AvailableMemory()) / world.ranks_on_machine();
+}
+
+int64_t MemoryCapacity(const Config& config, const World* world, c10::Device device) {
+  if (config.training.memory_limit_gb > 0) return Gibibytes(config.training.memory_limit_gb);
+  const bool looked_at = world == nullptr || world->backend() == CommBackend::kFake;
+  double bytes = 0;
+  if (device.is_cuda() && !looked_at) {
+    bytes = static_cast<double>(TotalMemoryOf(device));
+  } else if (device.is_cuda()) {
+    const Cluster cluster = ReadCluster(ClusterPath(config.comm.cluster));
+    bytes = static_cast<double>(Gibibytes(cluster.gpu.memory_gb));
+  } else if (!looked_at) {
+    return MemoryForRank(*world, device);
+  }
+  return static_cast<int64_t>(kUsableShare * bytes);
+}
+
+}  // namespace gt

@@ -1,0 +1,33 @@
+#include "gt/compile/prediction.h"
+
+#include <algorithm>
+
+#include "gt/compile/configured_model.h"
+#include "gt/compile/expert_loads.h"
+#include "gt/compile/memory_capacity.h"
+#include "gt/compile/step_capture.h"
+#include "gt/compile/step_compiler.h"
+#include "gt/sim/memory_curve.h"
+
+namespace gt {
+
+Prediction PredictStep(const Config& config, const Mesh& mesh, World* world, c10::Device device) {
+  ModelPtr model =
+      world != nullptr ? BuildConfiguredModel(config, *world, mesh) : BuildConfiguredModel(config);
+  const Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
+  const StepRequest request{
+      .model = *model, .config = config, .device = device, .mesh = mesh, .world = world};
+  Captured captured = CaptureUncompiled(request, overlap);
+  ApplyLoads(*captured.graph, LoadsToPlanFor(request));
+  StepCompiler compiler(config, mesh, world, device, StepCompiler::Audience::kSelf);
+  compiler.Compile(*captured.graph, overlap);
+  Prediction prediction;
+  if (auto timeline = compiler.Predict(*captured.graph)) prediction.microseconds = timeline->step;
+  prediction.peak = MeasureMemory(*captured.graph, StepMemory(config, mesh)).peak;
+  if (const int64_t capacity = MemoryCapacity(config, world, device); capacity > 0) {
+    prediction.excess = std::max<int64_t>(0, prediction.peak - capacity);
+  }
+  return prediction;
+}
+
+}  // namespace gt

@@ -1,0 +1,23 @@
+// How long the step of a configuration would take and what it would need.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+
+#include "gt/config/config.h"
+#include "gt/dist/mesh.h"
+#include "gt/dist/world.h"
+
+namespace gt {
+
+// What the step of a configured model would take, for comparing configurations: built, captured and
+// compiled by this rank alone, without memory. ep_overlap.enabled is not auto.
+struct Prediction {
+  double microseconds = 0;
+  int64_t peak = 0;
+  int64_t excess = 0;  // of the peak, beyond what the device has; 0: it fits
+};
+Prediction PredictStep(const Config& config, const Mesh& mesh, World* world, c10::Device device);
+
+}  // namespace gt
