@@ -24,6 +24,8 @@
 #include "gt/passes/pipeline/pipeline.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/train/batch.h"
+#include "gt/train/captured_step.h"
+#include "gt/train/eager_step.h"
 #include "gt/train/step.h"
 
 namespace {

@@ -23,6 +23,8 @@
 #include "gt/torch_bridge/cpu_memory.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/train/batch.h"
+#include "gt/train/captured_step.h"
+#include "gt/train/eager_step.h"
 #include "gt/train/optimizer.h"
 #include "gt/train/step.h"
 

@@ -34,6 +34,7 @@
 #include "gt/sim/routing_loads.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/train/batch.h"
+#include "gt/train/captured_step.h"
 #include "gt/train/step.h"
 
 namespace {

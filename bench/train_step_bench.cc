@@ -19,6 +19,8 @@
 #include "gt/ir/graph.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/train/batch.h"
+#include "gt/train/captured_step.h"
+#include "gt/train/eager_step.h"
 #include "gt/train/optimizer.h"
 #include "gt/train/profile.h"
 #include "gt/train/step.h"

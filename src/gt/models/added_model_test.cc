@@ -21,6 +21,8 @@
 #include "gt/storage/safetensors.h"
 #include "gt/testing/temp_folder.h"
 #include "gt/train/batch.h"
+#include "gt/train/captured_step.h"
+#include "gt/train/eager_step.h"
 #include "gt/train/optimizer.h"
 #include "gt/train/step.h"
 #include "gt/train/step_test_util.h"

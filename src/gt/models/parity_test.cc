@@ -15,6 +15,8 @@
 #include "gt/models/hf_checkpoint.h"
 #include "gt/storage/safetensors.h"
 #include "gt/train/batch.h"
+#include "gt/train/captured_step.h"
+#include "gt/train/eager_step.h"
 #include "gt/train/optimizer.h"
 #include "gt/train/step.h"
 

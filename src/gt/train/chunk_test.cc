@@ -17,6 +17,8 @@
 #include "gt/parallel/chunk_modules.h"
 #include "gt/torch_bridge/generator.h"
 #include "gt/train/batch.h"
+#include "gt/train/captured_step.h"
+#include "gt/train/eager_step.h"
 #include "gt/train/step.h"
 #include "gt/train/step_test_util.h"
 

@@ -12,7 +12,6 @@
 #include "gt/base/text.h"
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
-#include "gt/compile/memory_capacity.h"
 #include "gt/config/command_line.h"
 #include "gt/dist/world.h"
 #include "gt/sim/memory_curve.h"

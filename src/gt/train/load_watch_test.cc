@@ -22,6 +22,8 @@
 #include "gt/nn/moe.h"
 #include "gt/torch_bridge/generator.h"
 #include "gt/train/batch.h"
+#include "gt/train/captured_step.h"
+#include "gt/train/eager_step.h"
 #include "gt/train/metrics.h"
 #include "gt/train/step.h"
 #include "gt/train/step_test_util.h"

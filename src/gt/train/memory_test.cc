@@ -19,6 +19,8 @@
 #include "gt/torch_bridge/device.h"
 #include "gt/torch_bridge/generator.h"
 #include "gt/train/batch.h"
+#include "gt/train/captured_step.h"
+#include "gt/train/eager_step.h"
 #include "gt/train/step.h"
 #include "gt/train/step_test_util.h"
 #include "gt/train/trainer.h"

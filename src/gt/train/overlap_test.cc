@@ -17,8 +17,8 @@
 #include "gt/exec/measure_costs.h"
 #include "gt/report/overlap_report.h"
 #include "gt/train/batch.h"
+#include "gt/train/captured_step.h"
 #include "gt/train/profile.h"
-#include "gt/train/step.h"
 
 namespace gt::overlap_test {
 namespace {

@@ -1,21 +1,15 @@
-// One train step: from a batch to the loss and the gradients. Eager runs the model under libtorch's
-// autograd; captured runs the same step as one graph. The rest of the trainer cannot tell them
-// apart, and neither can the bits.
+// One train step: from a batch to the loss and the gradients. There are two kinds, eager_step.h and
+// captured_step.h; the rest of the trainer cannot tell them apart, and neither can the bits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
+#include <span>
 #include <vector>
 
-#include "gt/compile/compile.h"
-#include "gt/config/config.h"
-#include "gt/exec/program.h"
-#include "gt/models/loss.h"
-#include "gt/models/model.h"
-#include "gt/sim/memory_curve.h"
+#include "gt/ir/graph.h"
 #include "gt/train/batch.h"
 
 namespace gt {
@@ -41,19 +35,7 @@ class TrainStep {
   virtual void Reorder(std::unique_ptr<Graph> graph);
 };
 
-std::unique_ptr<TrainStep> MakeEagerStep(LanguageModel& model, const LossConfig& loss);
-
-struct ExecutionOptions {
-  ExecutorKind executor = ExecutorKind::kFast;
-  // A step on a GPU that never waits for the device becomes a CUDA graph after two ordinary runs.
-  bool device_graph = false;
-  // What else is in the device's memory: for the table of a step that runs out of it.
-  MemoryOptions memory = {};
-};
-
-// Runs a captured step with the parameters and buffers that the model has now: it may have been
-// captured before they had memory.
-std::unique_ptr<TrainStep> MakeCapturedStep(LanguageModel& model, CompiledStep compiled,
-                                            ExecutionOptions options = {});
+// The divisor of the loss as the input of a step on the device of the batch.
+at::Tensor ValidTokens(int64_t count, const Batch& batch);
 
 }  // namespace gt

@@ -13,6 +13,8 @@
 #include "gt/passes/framework/registry.h"
 #include "gt/passes/pipeline/pipeline.h"
 #include "gt/torch_bridge/device.h"
+#include "gt/train/captured_step.h"
+#include "gt/train/eager_step.h"
 #include "gt/train/optimizer.h"
 #include "gt/train/step_test_util.h"
 

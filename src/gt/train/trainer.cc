@@ -37,7 +37,9 @@
 #include "gt/torch_bridge/device.h"
 #include "gt/torch_bridge/generator.h"
 #include "gt/train/batch.h"
+#include "gt/train/captured_step.h"
 #include "gt/train/checkpoint.h"
+#include "gt/train/eager_step.h"
 #include "gt/train/fault.h"
 #include "gt/train/job_data.h"
 #include "gt/train/load_watch.h"
@@ -745,7 +747,7 @@ TrainSummary Train(const Config& config, World& world) {
   try {
     return Run(settled, world).Train();
   } catch (const c10::OutOfMemoryError& error) {
-    // A captured step explains itself (train/step.cc); this is what surrounds it, or an eager one.
+    // A captured step explains itself (train/captured_step.cc); this is what surrounds it, or an eager one.
     Fail(ErrorCode::kDeviceMemoryExhausted,
          "rank {}: there was no memory for parameters, optimizer, batches or an eager step: {}; gt "
          "memory shows what a job needs",

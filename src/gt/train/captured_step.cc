@@ -1,0 +1,186 @@
+#include "gt/train/captured_step.h"
+
+#include <ATen/ATen.h>
+
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "gt/base/byte_text.h"
+#include "gt/base/error.h"
+#include "gt/exec/device_graph.h"
+#include "gt/exec/op_profiler.h"
+#include "gt/exec/program.h"
+#include "gt/exec/reference.h"
+#include "gt/passes/memory/memory_policy.h"
+#include "gt/report/memory_report.h"
+#include "gt/torch_bridge/device.h"
+
+namespace gt {
+namespace {
+
+class CapturedStep : public TrainStep {
+ public:
+  CapturedStep(LanguageModel& model, CompiledStep compiled, ExecutionOptions options)
+      : graph_(std::move(compiled.graph)),
+        inputs_(std::move(compiled.bound_inputs)),
+        memory_(std::move(options.memory)) {
+    if (options.executor == ExecutorKind::kFast) program_ = std::make_unique<Program>(*graph_);
+    if (options.device_graph && program_ && CanBeReplayed()) replay_ = MakeDeviceGraph();
+    std::unordered_map<std::string, size_t> parameter_positions;
+    std::unordered_map<std::string, at::Tensor> parameters, buffers;
+    for (const auto& parameter : model.named_parameters()) {
+      parameter_positions.emplace(parameter.key(), parameter_positions.size());
+      parameters.emplace(parameter.key(), parameter.value());
+    }
+    parameter_count_ = parameter_positions.size();
+    for (const auto& buffer : model.named_buffers()) buffers.emplace(buffer.key(), buffer.value());
+    for (const auto& input : graph_->inputs()) {
+      auto position = static_cast<size_t>(input->value.index());
+      if (input->role == InputRole::kInput) step_inputs_[input->name] = position;
+      if (input->role == InputRole::kParameter) inputs_[position] = parameters.at(input->name);
+      if (input->role == InputRole::kBuffer) inputs_[position] = buffers.at(input->name);
+    }
+    for (const auto& output : graph_->outputs()) {
+      Target target;
+      if (output->role == OutputRole::kGradient)
+        target.parameter = parameter_positions.at(output->name);
+      if (output->role == OutputRole::kBufferUpdate) target.buffer = buffers.at(output->name);
+      targets_.push_back({output->role, target});
+    }
+  }
+
+  StepResult Run(const Batch& batch, int64_t valid_tokens) override {
+    // Looked up by name because a pass may have dropped an input that nothing uses.
+    SetInput("tokens", batch.tokens);
+    SetInput("labels", batch.labels);
+    SetInput("positions", batch.positions);
+    SetInput("valid_tokens", ValidTokens(valid_tokens, batch));
+    std::vector<at::Tensor> outputs = Outputs();
+    StepResult result;
+    result.gradients.resize(parameter_count_);
+    at::NoGradGuard no_gradients;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      auto& [role, target] = targets_[i];
+      if (role == OutputRole::kLoss) result.loss = outputs[i];
+      if (role == OutputRole::kGradient) result.gradients[target.parameter] = outputs[i];
+      if (role == OutputRole::kBufferUpdate) target.buffer.copy_(outputs[i]);
+    }
+    return result;
+  }
+
+  bool reuses_results() const override { return replay_ != nullptr; }
+
+  const Graph* graph() const override { return graph_.get(); }
+  std::span<const int64_t> symbol_values() const override {
+    return program_ ? program_->symbol_values() : std::span<const int64_t>();
+  }
+  void Reorder(std::unique_ptr<Graph> graph) override {
+    GT_CHECK(graph->inputs().size() == graph_->inputs().size() &&
+                 graph->outputs().size() == graph_->outputs().size(),
+             "another step than the one that runs");
+    const bool fast = program_ != nullptr;
+    program_.reset();
+    graph_ = std::move(graph);
+    if (fast) program_ = std::make_unique<Program>(*graph_);
+  }
+
+ private:
+  // Kernels alone: nothing that the host must know before it can go on.
+  bool CanBeReplayed() const {
+    bool cuda = false, reads = false;
+    for (const auto& input : graph_->inputs()) {
+      cuda |= input->value.type().device.kind == DeviceKind::kCuda;
+    }
+    for (const Node* node : graph_->nodes()) reads |= WaitsForDevice(*node);
+    return cuda && !reads;
+  }
+
+  static bool WaitsForDevice(const Node& node) {
+    if (node.op().reads_data) return true;
+    // Collectives are counted and watched one by one.
+    if (node.op().collective != Collective::kNone) return true;
+    // The host's part of these, finding a buffer and knowing a generator's state, is not recorded.
+    if (node.op().transfer != Transfer::kNone) return true;
+    if (IsGeneratorOperator(node.op())) return true;
+    // Blocks without a pair are skipped by looking at the mask.
+    if (node.op().name.str().starts_with("gt::flex_attention")) return true;
+    // Only this dtype has a grouped kernel; the others loop over groups, whose sizes they look up.
+    return node.op().name.str() == "aten::_grouped_mm" &&
+           node.operand(0)->type().dtype != DType::kBFloat16;
+  }
+
+  std::vector<at::Tensor> Outputs() {
+    try {
+      return RunGraph();
+    } catch (const OutOfMemory& error) {
+      FailOutOfMemory(error);
+    }
+  }
+
+  // With what was alive when the memory ran out.
+  [[noreturn]] void FailOutOfMemory(const OutOfMemory& error) const {
+    constexpr size_t kRows = 12;
+    MemoryOptions options = memory_;
+    options.symbols = error.symbols();
+    MemoryCurve curve = MeasureMemory(*graph_, options);
+    int64_t predicted = curve.peak;
+    LookAt(*graph_, error.node().number(), curve);
+    Fail(error.code(), "{}\nIn use by the step at that point ({} at its peak): {}\n{}",
+         error.message(), ByteText(predicted), ByteText(curve.peak),
+         AliveTable(*graph_, curve, kRows));
+  }
+
+  std::vector<at::Tensor> RunGraph() {
+    if (!program_) return RunReference(*graph_, inputs_);
+    // The first runs are ordinary: libraries allocate their workspaces then.
+    constexpr int kOrdinaryRuns = 2;
+    if (!replay_ || OpProfiler::Active() != nullptr || runs_++ < kOrdinaryRuns) {
+      return program_->Run(inputs_);
+    }
+    if (fixed_inputs_.empty()) {
+      fixed_inputs_ = inputs_;
+      for (const auto& [name, position] : step_inputs_) {
+        fixed_inputs_[position] = inputs_[position].clone();
+      }
+      Synchronize(inputs_[0].device());
+      replay_->Capture([&] { fixed_outputs_ = program_->Run(fixed_inputs_); });
+    }
+    for (const auto& [name, position] : step_inputs_) {
+      fixed_inputs_[position].copy_(inputs_[position], /*non_blocking=*/true);
+    }
+    replay_->Replay();
+    return fixed_outputs_;
+  }
+
+  struct Target {
+    size_t parameter = 0;
+    at::Tensor buffer;
+  };
+
+  void SetInput(const std::string& name, const at::Tensor& tensor) {
+    auto found = step_inputs_.find(name);
+    if (found != step_inputs_.end()) inputs_[found->second] = tensor;
+  }
+
+  std::unique_ptr<Graph> graph_;
+  std::vector<at::Tensor> inputs_;
+  MemoryOptions memory_;
+  std::unique_ptr<Program> program_;
+  std::unique_ptr<DeviceGraph> replay_;
+  std::vector<at::Tensor> fixed_inputs_, fixed_outputs_;  // what the device graph reads and writes
+  int runs_ = 0;
+  std::unordered_map<std::string, size_t> step_inputs_;
+  std::vector<std::pair<OutputRole, Target>> targets_;
+  size_t parameter_count_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<TrainStep> MakeCapturedStep(LanguageModel& model, CompiledStep compiled,
+                                            ExecutionOptions options) {
+  return std::make_unique<CapturedStep>(model, std::move(compiled), std::move(options));
+}
+
+}  // namespace gt

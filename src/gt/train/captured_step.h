@@ -1,0 +1,27 @@
+// The train step as one graph that is replayed.
+#pragma once
+
+#include <memory>
+
+#include "gt/compile/compile.h"
+#include "gt/config/config.h"
+#include "gt/models/model.h"
+#include "gt/sim/memory_curve.h"
+#include "gt/train/step.h"
+
+namespace gt {
+
+struct ExecutionOptions {
+  ExecutorKind executor = ExecutorKind::kFast;
+  // A step on a GPU that never waits for the device becomes a CUDA graph after two ordinary runs.
+  bool device_graph = false;
+  // What else is in the device's memory: for the table of a step that runs out of it.
+  MemoryOptions memory = {};
+};
+
+// Runs a compiled step with the parameters and buffers that the model has now: it may have been
+// captured before they had memory.
+std::unique_ptr<TrainStep> MakeCapturedStep(LanguageModel& model, CompiledStep compiled,
+                                            ExecutionOptions options = {});
+
+}  // namespace gt
