@@ -1,25 +1,12 @@
-// The training loop: model, data, step, optimizer, metrics.
+// Training a model: the ranks, the job on each of them, its compiled step, the loop.
 #pragma once
 
-#include <string>
-
 #include "gt/config/config.h"
+#include "gt/train/summary.h"
 
 namespace gt {
 
 class World;
-
-struct TrainSummary {
-  int64_t steps = 0;
-  double first_loss = 0;
-  double last_loss = 0;
-  // Of all parameters and buffers; the same however they are spread over ranks (train/state_hash.h).
-  uint64_t state_hash = 0;
-  std::string metrics_path;
-  int signal = 0;  // the one that ended the run early, or 0
-  // Most that the first rank has allocated on its device, and what was predicted; 0: not known.
-  int64_t peak_memory = 0, predicted_memory = 0;
-};
 
 // Trains as configured, printing a line per step and a summary to standard output. The ranks are those
 // that --ranks or a launcher asks for.

@@ -1,0 +1,88 @@
+#include "gt/train/announcements.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <string>
+
+#include "gt/base/byte_text.h"
+#include "gt/compile/configured_model.h"
+#include "gt/compile/memory_advice.h"
+#include "gt/report/memory_report.h"
+#include "gt/report/overlap_report.h"
+#include "gt/torch_bridge/device.h"
+#include "gt/train/metrics.h"
+#include "gt/train/say.h"
+
+namespace gt {
+namespace {
+
+std::string Precision(const Config& config) {
+  std::string stored(EnumName(config.training.dtype));
+  std::string compute(EnumName(config.training.mixed_precision_param));
+  return stored == compute ? stored : stored + " (compute in " + compute + ")";
+}
+
+std::string Where(c10::Device device) {
+  if (device.is_cuda()) {
+    return fmt::format("cuda, float32 matrix products in {}", Float32Products());
+  }
+  return fmt::format("cpu with {} thread{}", at::get_num_threads(),
+                     at::get_num_threads() == 1 ? "" : "s");
+}
+
+std::string OnHost(const Job& job, const MemoryCurve& curve) {
+  const bool copies = job.device.is_cuda() && curve.state_copies > 0;
+  const bool offloads = job.config.compile.memory_policy == MemoryPolicy::kSacAndOffload;
+  if (!offloads && !copies) return "";
+  return fmt::format("; {} in host memory", ByteText(curve.elsewhere_peak));
+}
+
+void SayOverlap(const Job& job, const CompiledStep& step) {
+  const OverlapSummary summary = SummarizeOverlap(*step.predicted);
+  Say(job.world,
+      "predicted step: {:.1f} ms, of which {:.1f} ms compute and {:.1f} ms communication, {:.0f} "
+      "% "
+      "of it hidden",
+      summary.step / 1e3, summary.compute / 1e3, summary.communication / 1e3,
+      100 * summary.hidden_share());
+  if (const std::string line = WhatMemoryCosts(step.passes); !line.empty()) {
+    Say(job.world, "{}", line);
+  }
+}
+
+}  // namespace
+
+void Introduce(const Job& job) {
+  const Config& config = job.config;
+  Say(job.world, "{}: {} parameters, {} on {}", ModelTitle(config),
+      FormatCount(static_cast<double>(nn::ParameterCount(*job.model))), Precision(config),
+      Where(job.device));
+  if (job.world.size() > 1) Say(job.world, "{}: {}", job.world.Describe(), job.mesh.Describe());
+  std::string accumulated = job.micro_batches == 1 ? "" : fmt::format("{} x ", job.micro_batches);
+  Say(job.world, "data: {}, {}{} x {} tokens a step, {} steps", job.data->Describe(), accumulated,
+      job.SequencesPerStep() / job.micro_batches, config.training.seq_len, config.training.steps);
+  if (job.bytes_chosen) {
+    Say(job.world,
+        "tokens are bytes: a vocabulary of {} is too small for the tokenizer that ships with gt",
+        job.model->vocab_size());
+  }
+}
+
+void AnnounceStep(const Job& job, const CompiledStep& step, const MemoryCurve& curve) {
+  Say(job.world, "captured {} nodes in {:.0f} ms, {} after passes ({:.0f} ms)",
+      FormatCount(static_cast<double>(step.captured_nodes)), step.capture_seconds * 1e3,
+      FormatCount(static_cast<double>(step.graph->node_count())), step.passes.seconds * 1e3);
+  Say(job.world, "memory at the peak: {}{}", MemoryLine(curve), OnHost(job, curve));
+  for (const std::string& line : step.choice) Say(job.world, "{}", line);
+  if (step.predicted) SayOverlap(job, step);
+}
+
+void AnnounceEager(const Job& job) {
+  Say(job.world, "running eagerly");
+  if (job.config.compile.ep_overlap.enabled == AutoSwitch::kAuto) {
+    Say(job.world, "chunks: no, since an eager step has no graph to choose them by");
+  }
+}
+
+}  // namespace gt

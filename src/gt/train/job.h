@@ -1,0 +1,56 @@
+// The parts of a training job on one rank that are there before its step is compiled, made in the
+// order of the members. Nothing here needs memory for parameters.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "gt/config/config.h"
+#include "gt/data/loader.h"
+#include "gt/dist/mesh.h"
+#include "gt/dist/world.h"
+#include "gt/models/model.h"
+#include "gt/report/tensorboard.h"
+#include "gt/torch_bridge/cpu_memory.h"
+#include "gt/torch_bridge/generator.h"
+#include "gt/train/fault.h"
+#include "gt/train/job_data.h"
+#include "gt/train/run_folder.h"
+
+namespace gt {
+
+struct Job {
+  // What cannot be trained is refused here: options that contradict each other, ranks that were started
+  // differently, a folder that is in use, data that cannot be read. All ranks must call it.
+  Job(const Config& asked, World& ranks);
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  // Sequences of all ranks and batches of one update.
+  int64_t SequencesPerStep() const;
+  // What a rank adds to a sum over tokens: tensor-parallel ranks see the same ones, and the first counts.
+  double OfOwnTokens(double number) const;
+
+  Config config;  // with the tokenizer settled
+  World& world;
+  std::optional<RunFolder> folder;  // of the first rank
+  MeterScope meter;
+  std::optional<GeneratorScope> generator;  // of a rank on the CPU, or among others in this process
+  Mesh mesh;
+  int64_t micro_batches;       // batches whose gradients are added up before each update
+  std::set<int64_t> profiled;  // steps
+  std::optional<Fault> fault;
+  c10::Device device;
+  ModelPtr model;             // without memory until training_state.h
+  bool bytes_chosen = false;  // the vocabulary is too small for the tokenizer that ships with gt
+  std::unique_ptr<TextCodec> codec;
+  std::unique_ptr<Loader> data;
+  std::unique_ptr<Loader> validation;              // null: there is none
+  std::unique_ptr<TensorBoardWriter> tensorboard;  // null: there is none on this rank
+};
+
+}  // namespace gt

@@ -1,0 +1,145 @@
+#include "gt/train/loop.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <csignal>
+#include <utility>
+#include <vector>
+
+#include "gt/torch_bridge/device.h"
+#include "gt/train/micro_batches.h"
+#include "gt/train/state_hash.h"
+#include "gt/train/validation.h"
+
+namespace gt {
+namespace {
+
+double Seconds(Loop::Clock::time_point from, Loop::Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
+Loop::Loop(Job& job, TrainingState& state, RunningStep& running, RunReports& reports)
+    : job_(job),
+      state_(state),
+      running_(running),
+      reports_(reports),
+      first_step_(state.progress.step) {
+  ResetPeakMemory(job.device);
+  reports.Begin(first_step_);
+  start_ = before_ = Clock::now();
+}
+
+double Loop::seconds() const { return Seconds(start_, Clock::now()); }
+
+TrainSummary Loop::Run(const SignalWatch& signals) {
+  TrainSummary summary;
+  summary.steps = first_step_;
+  while (state_.progress.step < job_.config.training.steps && stop_signal_ == 0) {
+    StepMetrics metrics = OneStep(signals.received());
+    if (metrics.step == first_step_ + 1) summary.first_loss = metrics.loss;
+    summary.last_loss = metrics.loss;
+    summary.steps = metrics.step;
+  }
+  summary.signal = stop_signal_;
+  reports_.End();
+  return summary;
+}
+
+StepMetrics Loop::OneStep(int signal) {
+  const Config& config = job_.config;
+  Progress& progress = state_.progress;
+  StepMetrics metrics;
+  metrics.step = progress.step + 1;
+  if (job_.fault) job_.fault->Strike(job_.world.rank(), metrics.step, job_.device);
+  BeforeStep before{job_.data->State(), progress.tokens};
+  const double waited = job_.data->waited_seconds();
+  StepResult result = RunMicroBatches(job_, state_, running_, reports_, metrics.step);
+  Clipping clipping = SumUp(result, signal, &metrics);
+  if (config.metrics.hashes) {
+    metrics.hashes = HashStep(*job_.model, result.gradients, job_.world, job_.mesh);
+  }
+  metrics.learning_rate =
+      config.optimizer.lr *
+      LearningRateFactor(progress.step, config.training.steps, config.lr_scheduler);
+  // Weights are never updated from a broken gradient: they stay as they were before the step.
+  const bool finite = std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm);
+  if (finite) {
+    BeforeUpdate();
+    state_.optimizer->Step(result.gradients, metrics.learning_rate, clipping.factor);
+    progress.step = metrics.step;
+  }
+  const std::string new_order = running_.FollowLoads(metrics);
+  if (!new_order.empty()) reports_.Interject(new_order);
+  metrics.data_wait = job_.data->waited_seconds() - waited;
+  metrics.tokens = progress.tokens;
+  if (finite && ValidatesAfter(job_, metrics.step)) metrics.validation_loss = ValidationLoss(job_);
+  const Clock::time_point now = Clock::now();
+  metrics.seconds = Seconds(before_, now);
+  FillRates(metrics);
+  before_ = now;
+  reports_.OnStep(metrics);
+  if (!finite) {
+    BeforeUpdate();  // counts of the broken step are not part of the state before it
+    FailNonFinite(job_, state_, metrics, std::move(before));
+  }
+  if (config.checkpoint.enable && metrics.step % config.checkpoint.interval == 0 &&
+      metrics.step != config.training.steps) {
+    SaveCheckpoint(job_, state_);
+    before_ = Clock::now();  // the next step's speed is its own
+  }
+  return metrics;
+}
+
+// Losses add up over the ranks with different tokens, squares of gradients over those with different
+// shards of the parameters: replicas have the same.
+Clipping Loop::SumUp(const StepResult& result, int signal, StepMetrics* metrics) {
+  double norm = GradientNorm(result.gradients);
+  double loss = result.loss.to(at::kDouble).item<double>();
+  if (job_.world.size() > 1) {
+    const bool replica = job_.mesh.coordinate(MeshAxis::kDpReplicate) > 0;
+    std::vector<double> sums =
+        job_.world.Sum({job_.OfOwnTokens(loss), replica ? 0.0 : norm * norm,
+                        static_cast<double>(signal), static_cast<double>(signal > 0 ? 1 : 0)});
+    loss = sums[0];
+    norm = std::sqrt(sums[1]);
+    if (sums[3] > 0) {  // the same one for all who have received any; if not, the usual one
+      signal = static_cast<int>(sums[2] / sums[3]);
+      if (!IsStopSignal(signal)) signal = SIGTERM;
+    }
+  }
+  stop_signal_ = signal;
+  metrics->loss = loss;
+  metrics->grad_norm = norm;
+  return ClippingFor(norm, job_.config.training.max_norm);
+}
+
+void Loop::BeforeUpdate() {
+  job_.model->BeforeUpdate([this](const at::Tensor& counts) {
+    if (job_.world.size() == 1) return counts;
+    at::Tensor host = counts.to(at::kCPU, at::kDouble).contiguous();
+    const double* data = host.const_data_ptr<double>();
+    std::vector<double> sums = job_.world.Sum({data, data + host.numel()});
+    return at::from_blob(sums.data(), host.sizes(), at::kDouble)
+        .to(counts.options(), /*non_blocking=*/false, /*copy=*/true);
+  });
+}
+
+void Loop::FillRates(StepMetrics& metrics) const {
+  const int64_t length = job_.config.training.seq_len;
+  auto tokens = static_cast<double>(job_.SequencesPerStep() * length);
+  metrics.tokens_per_second = tokens / metrics.seconds;
+  if (double peak = PeakFlops(job_.device); peak > 0) {
+    auto flops = static_cast<double>(job_.model->FlopsPerToken(length));
+    metrics.mfu =
+        100.0 * flops * metrics.tokens_per_second / (peak * static_cast<double>(job_.world.size()));
+  }
+  metrics.memory_bytes = MemoryOf(job_.device).peak;
+  auto done = static_cast<double>(metrics.step - first_step_);
+  auto left = static_cast<double>(job_.config.training.steps - metrics.step);
+  metrics.eta_seconds = seconds() / done * left;
+}
+
+}  // namespace gt

@@ -1,0 +1,47 @@
+// The training loop: batches, step, update, metrics, checkpoints, until the last step or a signal.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "gt/train/job.h"
+#include "gt/train/metrics.h"
+#include "gt/train/optimizer.h"
+#include "gt/train/run_reports.h"
+#include "gt/train/running_step.h"
+#include "gt/train/signals.h"
+#include "gt/train/summary.h"
+#include "gt/train/training_state.h"
+
+namespace gt {
+
+class Loop {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // The parts must outlive it.
+  Loop(Job& job, TrainingState& state, RunningStep& running, RunReports& reports);
+
+  // Steps and losses of the summary, and the signal that ended the loop.
+  TrainSummary Run(const SignalWatch& signals);
+
+  int64_t first_step() const { return first_step_; }  // steps that were done before
+  double seconds() const;                             // since the beginning
+
+ private:
+  // `signal`: what this rank has received; one rank's stops all.
+  StepMetrics OneStep(int signal);
+  Clipping SumUp(const StepResult& result, int signal, StepMetrics* metrics);
+  void BeforeUpdate();
+  void FillRates(StepMetrics& metrics) const;
+
+  Job& job_;
+  TrainingState& state_;
+  RunningStep& running_;
+  RunReports& reports_;
+  int64_t first_step_;
+  int stop_signal_ = 0;  // why the run ends early; the same on all ranks
+  Clock::time_point start_, before_;
+};
+
+}  // namespace gt

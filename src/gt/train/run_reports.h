@@ -1,0 +1,47 @@
+// What a run writes while it goes on: a line and a bar for people, metrics for programs. Of the first
+// rank alone; on the others nothing happens.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "gt/report/progress_bar.h"
+#include "gt/train/job.h"
+#include "gt/train/metrics.h"
+#include "gt/train/profile.h"
+#include "gt/train/running_step.h"
+#include "gt/train/training_state.h"
+
+namespace gt {
+
+class RunReports {
+ public:
+  // Prepares the folder of the run: room on the disk, metrics, config.toml and, if it is not empty, the
+  // predicted `overlap_table`.
+  RunReports(Job& job, const TrainingState& state, const std::string& overlap_table);
+
+  // The first step is about to begin; `done` were done by earlier runs.
+  void Begin(int64_t done);
+  // A line between those of the steps.
+  void Interject(const std::string& line);
+  void OnStep(const StepMetrics& metrics);
+  // Every rank was observed, and writes a file; the first one tells.
+  void OnProfile(StepProfile& profile, int64_t step, const RunningStep& running);
+  void End() { bar_->Clear(); }
+
+  // Whether overlap.txt says what communication is predicted to take.
+  bool has_overlap_table() const { return has_overlap_table_; }
+  // Empty on other ranks than the first.
+  std::string metrics_path() const { return metrics_ ? metrics_->path() : ""; }
+
+ private:
+  void WriteTensorBoard(const StepMetrics& metrics);
+
+  Job& job_;
+  bool has_overlap_table_;
+  std::unique_ptr<MetricsFile> metrics_;  // of the first rank
+  std::unique_ptr<ProgressBar> bar_;
+};
+
+}  // namespace gt

@@ -1,0 +1,104 @@
+#include "gt/train/training_state.h"
+
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "gt/base/error.h"
+#include "gt/base/logging.h"
+#include "gt/base/text.h"
+#include "gt/compile/configured_model.h"
+#include "gt/config/trajectory.h"
+#include "gt/train/run_folder.h"
+#include "gt/train/say.h"
+
+namespace gt {
+namespace {
+
+// Exactly where each rank's loader was, or, when the data is now shared out among another number of
+// ranks, so far on as all of them together had read.
+void ContinueData(Job& job, Progress& progress, const DataProgress& data) {
+  auto readers = static_cast<int64_t>(data.loaders.size());
+  const int64_t readers_now = job.mesh.size(MeshAxis::kBatch);
+  if (readers == readers_now) {
+    job.data->Restore(data.loaders[static_cast<size_t>(job.mesh.coordinate(MeshAxis::kBatch))]);
+    return;
+  }
+  int64_t rows = progress.batches * data.rows * readers;
+  int64_t at_a_time = job.config.training.local_batch_size * readers_now;
+  progress.batches = rows / at_a_time;
+  Say(job.world,
+      "the data was shared out among {} rank{} and is now among {}: every rank skips {} batches",
+      readers, readers == 1 ? "" : "s", readers_now, progress.batches);
+  for (int64_t i = 0; i < progress.batches; ++i) job.data->Next();
+}
+
+}  // namespace
+
+TrainingState::TrainingState(Job& job) {
+  InitializeModel(*job.model, job.config, job.device);
+  parameters = job.model->parameters();
+  optimizer = std::make_unique<AdamW>(NamedParameters(*job.model), job.config.optimizer);
+  checkpoints = std::make_unique<Checkpointer>(job.config, *job.model, *optimizer, job.device,
+                                               job.world, job.mesh);
+}
+
+void Resume(Job& job, TrainingState& state) {
+  Checkpointer& checkpoints = *state.checkpoints;
+  Progress& progress = state.progress;
+  checkpoints.Prepare();
+  job.world.Barrier();  // the folder is there
+  std::optional<DataProgress> data = checkpoints.Load(&progress);
+  if (!data) return;
+  ContinueData(job, progress, *data);
+  Say(job.world, "continuing after step {} from {}", progress.step, checkpoints.folder());
+  for (const OptionChange& change : checkpoints.changes()) {
+    Say(job.world, "  changed since then: {} {} -> {}", change.name, change.before, change.now);
+  }
+  const int64_t steps = job.config.training.steps;
+  if (progress.step >= steps) {
+    Say(job.world, "all {} steps are done already; raise --training.steps to go on", steps);
+  }
+}
+
+void SaveCheckpoint(Job& job, TrainingState& state) {
+  double seconds = state.checkpoints->Save(state.progress);
+  if (job.world.first()) {
+    log::Info("checkpoint of step {}: {:.2f} s of the loop", state.progress.step, seconds);
+  }
+}
+
+std::string SaveLastCheckpoint(Job& job, TrainingState& state) {
+  Checkpointer& checkpoints = *state.checkpoints;
+  std::string folder = checkpoints.folder();
+  if (job.config.checkpoint.enable) {
+    checkpoints.SaveAndWait(state.progress);
+  } else {
+    folder = job.world.DecideForAll("the folder of the last checkpoint",
+                                    [&] { return FolderWithoutCheckpoints(folder); });
+    checkpoints.SaveTo(folder, state.progress);
+  }
+  Say(job.world, "checkpoint of step {} in {}", state.progress.step, folder);
+  if (folder == checkpoints.folder()) return "";
+  return " --checkpoint.folder " + ShellWord(std::filesystem::absolute(folder).string());
+}
+
+void FailNonFinite(Job& job, TrainingState& state, const StepMetrics& metrics, BeforeStep before) {
+  Progress progress = state.progress;
+  progress.data = std::move(before.data);
+  progress.batches -= job.micro_batches;
+  progress.tokens = before.tokens;
+  const std::string& dump_folder = job.config.dump_folder;
+  std::string folder = (std::filesystem::absolute(dump_folder) / "nonfinite").string();
+  state.checkpoints->SaveTo(folder, progress);
+  Fail(ErrorCode::kNonFiniteLoss,
+       "step {}: the loss is {} and the gradient norm {}; the update was not applied. Lower "
+       "--optimizer.lr (now {}), lengthen --lr_scheduler.warmup_steps, or check the data. The "
+       "state before the step is in {}; this runs the step again: gt train --config {} "
+       "--checkpoint.enable --checkpoint.folder {} --dump_folder {}",
+       metrics.step, metrics.loss, metrics.grad_norm, job.config.optimizer.lr, folder,
+       ShellWord(dump_folder + "/config.toml"), ShellWord(folder),
+       ShellWord(dump_folder + "/again"));
+}
+
+}  // namespace gt
