@@ -9,8 +9,11 @@
 #include <filesystem>
 
 #include "gt/base/error.h"
+#include "gt/compile/configured_model.h"
+#include "gt/dist/world.h"
 #include "gt/testing/slow_tests.h"
 #include "gt/train/job_test_util.h"
+#include "gt/train/step_plan.h"
 
 namespace gt::ranks_test {
 namespace {
@@ -437,6 +440,42 @@ TEST_F(RanksJobTest, HalfPrecisionAndAccumulationAgree) {
   Outcome captured = Run(config);
   config.compile.mode = CompileMode::kEager;
   EXPECT_EQ(Run(config), captured);
+}
+
+const Layout kTwo = {.name = "llama3_fsdp2", .model = "llama3", .flavor = "tiny", .ranks = 2};
+
+// Dumps of passes tell that a graph was made.
+TEST_F(RanksJobTest, AnEagerJobCapturesNothing) {
+  for (CompileMode mode : {CompileMode::kEager, CompileMode::kAotFxTrace}) {
+    Config config = ManyRanks(kTwo, fmt::format("dumps_{}", EnumName(mode)));
+    config.compile.mode = mode;
+    config.compile.debug_graph_passes = true;
+    config.training.steps = 1;
+    Train(config);
+    EXPECT_EQ(fs::exists(fs::path(config.dump_folder) / "passes"),
+              mode == CompileMode::kAotFxTrace);
+  }
+}
+
+// Eager ranks whose files describe different models are refused before they wait for each other.
+TEST_F(RanksJobTest, EagerRanksCompareTheirModels) {
+  const Config config = ManyRanks(kTwo, "models");
+  auto compare = [&](int64_t more_layers) {
+    World::Run(config, [&](World& world) {
+      Config own = config;
+      own.model.n_layers = 2 + more_layers * world.rank();
+      ModelPtr model = BuildConfiguredModel(own);
+      AgreeOnModel(world, *model);
+    });
+  };
+  EXPECT_NO_THROW(compare(0));
+  try {
+    compare(1);
+    ADD_FAILURE() << "models of different depth were not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kRanksDisagree) << error.what();
+    EXPECT_NE(std::string(error.what()).find("layers.2."), std::string::npos) << error.what();
+  }
 }
 
 // Saved under one layout, continued under another: the same weights bit for bit, and the losses that

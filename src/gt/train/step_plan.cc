@@ -1,29 +1,44 @@
 #include "gt/train/step_plan.h"
 
+#include <c10/core/ScalarType.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <utility>
 
 #include "gt/compile/memory_capacity.h"
 #include "gt/dist/agreement.h"
+#include "gt/nn/module.h"
 #include "gt/report/overlap_report.h"
 #include "gt/train/announcements.h"
 #include "gt/train/memory_fit.h"
 
 namespace gt {
 
+void AgreeOnModel(World& world, LanguageModel& model) {
+  std::string text;
+  for (const nn::StateTensor& state : nn::NamedState(model)) {
+    text += fmt::format("{} {} [{}]\n", state.name, c10::toString(state.tensor.scalar_type()),
+                        fmt::join(state.box.whole, ", "));
+  }
+  AgreeOnText(world, "model", text,
+              "files that a model is built from (--model.hf_path) must have the same contents on "
+              "every machine");
+}
+
 std::optional<StepPlan> PlanStep(Job& job) {
-  const bool eager = job.config.compile.mode == CompileMode::kEager;
-  if (eager && job.world.size() == 1) return std::nullopt;
-  Config planned = job.config;
-  if (eager) planned.compile.costs = CostSource::kEstimated;  // only collectives are looked at
+  if (job.config.compile.mode == CompileMode::kEager) {
+    AgreeOnModel(job.world, *job.model);
+    return std::nullopt;
+  }
   StepPlan plan;
   plan.compiled = Compile({.model = *job.model,
-                           .config = planned,
+                           .config = job.config,
                            .device = job.device,
                            .mesh = job.mesh,
                            .world = &job.world});
   const Graph& graph = *plan.compiled.graph;
   AgreeOnCollectives(job.world, graph);
-  if (eager) return std::nullopt;  // captured for the sake of that comparison
   plan.memory = StepMemory(job.config, job.mesh);
   const MemoryCurve curve = MeasureMemory(graph, plan.memory);
   plan.predicted_peak = AllocatedPeak(curve);

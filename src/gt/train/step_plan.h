@@ -19,8 +19,16 @@ struct StepPlan {
   std::string overlap_table;
 };
 
-// Compiles the step and says what it will need; nothing for an eager job. Fails on all ranks where the
-// step cannot be captured or ranks would communicate differently, and on those where it does not fit.
+// Compiles the step and says what it will need; nothing for an eager job, of which nothing is captured.
+// Fails where the step cannot be captured, does not fit, or ranks would communicate differently. All
+// ranks must call it.
 std::optional<StepPlan> PlanStep(Job& job);
+
+// What eager ranks compare before the first step, since they have no graphs whose collectives could be
+// compared: names, types and sizes of the whole model's tensors. Options agree by then, so models differ
+// only where the files do that they are built from (--model.hf_path), and what such files decide shows
+// here. A model whose code communicates differently from rank to rank is not found before it runs: then
+// the watch of collectives (dist/watch.h) names rank and collective. Fails with RanksDisagree.
+void AgreeOnModel(World& world, LanguageModel& model);
 
 }  // namespace gt
