@@ -1,4 +1,4 @@
-// The backends by name. Which one a group gets is decided in dist/world.cc.
+// The backends by name. Which one a group gets is decided in dist/group_making.cc.
 #pragma once
 
 #include <chrono>

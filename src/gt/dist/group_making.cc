@@ -1,0 +1,122 @@
+// Process groups of a world: which backend carries a group, and who belongs to it.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "gt/base/error.h"
+#include "gt/dist/backends.h"
+#include "gt/dist/emulated_backend.h"
+#include "gt/dist/idle_backend.h"
+#include "gt/dist/staged_backend.h"
+#include "gt/dist/watched_backend.h"
+#include "gt/dist/world.h"
+#include "gt/dist/world_place.h"
+#include "gt/torch_bridge/device.h"
+
+namespace gt {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr const char* kControl = "control";
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Backend> World::MakeBackend(const Group& group, bool on_device) {
+  auto timeout = milliseconds(seconds(config_.comm.train_timeout_seconds));
+  if (backend_ == CommBackend::kFake) {
+    return c10::make_intrusive<IdleBackend>(static_cast<int>(group.index),
+                                            static_cast<int>(group.size()));
+  }
+  if (backend_ == CommBackend::kEmulated) {
+    if (!emulation_) {
+      const double scale = config_.debug.free_collectives ? 0 : config_.comm.emulated_time_scale;
+      emulation_ = MakeEmulation(config_.comm.cluster, scale, config_.comm.contention);
+    }
+    return MakeEmulatedBackend(emulation_, group);
+  }
+  StorePtr store = store_ == nullptr ? StorePtr(c10::make_intrusive<c10d::HashStore>()) : store_;
+  auto own = c10::make_intrusive<c10d::PrefixStore>(
+      fmt::format("group/{}/{}", group.name, group.ranks.front()), store);
+  if (backend_ == CommBackend::kNccl && on_device) return MakeNcclBackend(own, group, timeout);
+  if (!gloo_device_) gloo_device_ = MakeGlooDevice(address_);
+  BackendPtr gloo = MakeGlooBackend(own, group, timeout, gloo_device_);
+  const bool on_gpu = on_device && ChooseDevice(config_.device, local_rank_).is_cuda();
+  return on_gpu ? MakeStagedBackend(std::move(gloo), group) : gloo;
+}
+
+// A rank that is gone shows here for the first time, if it came that far.
+c10::intrusive_ptr<c10d::Backend> World::Connect(const Group& group, bool on_device) {
+  if (watch_ == nullptr) return MakeBackend(group, on_device);
+  int64_t number = record_.Begin(Name("connect"), Name(group.name), Name(), 0);
+  try {
+    auto backend = MakeBackend(group, on_device);
+    record_.End(number);
+    return backend;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    watch_->FailCollective(*record_.Find(number), FirstLine(error));
+  }
+}
+
+const Group& World::MakeGroup(Group group, bool on_device) {
+  groups_.push_back(std::move(group));
+  const Group& made = groups_.back();
+  using c10d::ProcessGroup;
+  auto process_group = c10::make_intrusive<ProcessGroup>(static_cast<int>(made.index),
+                                                         static_cast<int>(made.size()));
+  auto backend = c10::make_intrusive<WatchedBackend>(Connect(made, on_device), Name(made.name),
+                                                     record_, watch_.get());
+  for (auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
+    process_group->setBackend(device, ProcessGroup::BackendType::CUSTOM, backend);
+  }
+  process_group->setDefaultBackend(ProcessGroup::BackendType::CUSTOM);
+  process_group->setGroupName(made.name);
+  process_group->setGroupDesc(made.description);
+  c10d::register_process_group(made.name, process_group);
+  process_groups_.push_back(std::move(process_group));
+  return made;
+}
+
+const Group* World::Along(const Mesh& mesh, MeshAxis axis) {
+  if (mesh.size(axis) == 1 && !config_.debug.collectives_of_one) return nullptr;
+  std::string name(AxisName(axis));
+  if (const Group* made = Find(name)) return made;
+  Group group;
+  group.name = name;
+  group.description = fmt::format("axis {} of the mesh", name);
+  group.ranks = mesh.Ranks(axis);
+  group.index = mesh.coordinate(axis);
+  if (config_.comm.share_groups) {
+    for (const Group& made : groups_) {
+      if (&made != control_ && made.ranks == group.ranks) return &made;
+    }
+  }
+  return &MakeGroup(std::move(group));
+}
+
+const Group* World::Find(const std::string& name) const {
+  for (const Group& group : groups_) {
+    if (group.name == name) return &group;
+  }
+  return nullptr;
+}
+
+const Group& World::Control() {
+  if (control_ == nullptr) {
+    Group group;
+    group.name = kControl;
+    group.description = "counts, losses and agreements of the trainer";
+    for (int64_t rank = 0; rank < size_; ++rank) group.ranks.push_back(rank);
+    group.index = rank_;
+    control_ = &MakeGroup(std::move(group), /*on_device=*/false);
+  }
+  return *control_;
+}
+
+}  // namespace gt
