@@ -51,8 +51,10 @@ Batch RandomBatch(int64_t batch_size, int64_t length, int64_t seed) {
 StepResult RunGraph(LanguageModel& model, std::unique_ptr<Graph> graph,
                     std::vector<at::Tensor> bound_inputs, const Batch& batch,
                     ExecutorKind executor = ExecutorKind::kFast) {
-  return MakeCapturedStep(model, {std::move(graph), std::move(bound_inputs)},
-                          {.executor = executor})
+  CompiledStep step;
+  step.graph = std::move(graph);
+  step.bound_inputs = std::move(bound_inputs);
+  return MakeCapturedStep(model, std::move(step), {.executor = executor})
       ->Run(batch, batch.valid_tokens);
 }
 
