@@ -13,6 +13,7 @@
 #include "gt/ir/verifier.h"
 #include "gt/passes/framework/manager.h"
 #include "gt/passes/framework/registry.h"
+#include "gt/testing/interpreter.h"
 
 namespace gt {
 namespace {
@@ -33,40 +34,64 @@ std::string_view CommentOf(std::string_view line) {
   return {};
 }
 
+int64_t ParseCount(std::string_view digits, const std::string& file, int line) {
+  int64_t count = 0;
+  auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+  if (error != std::errc() || end != digits.data() + digits.size()) {
+    Malformed(file, line, fmt::format("{} is no number", Quoted(digits)));
+  }
+  return count;
+}
+
+constexpr std::string_view kCountPrefix = "CHECK-COUNT-";
+
+std::optional<Directive> KindOf(std::string_view name) {
+  static constexpr std::pair<std::string_view, Directive> kKinds[] = {
+      {"CHECK", Directive::kCheck},
+      {"CHECK-NEXT", Directive::kNext},
+      {"CHECK-NOT", Directive::kNot},
+      {"CHECK-NODES", Directive::kNodes},
+      {"CHECK-ORDER", Directive::kOrder},
+      {"CHECK-COUNTER", Directive::kCounter},
+      {"CHECK-VALUES", Directive::kValues},
+      {"CHECK-UNCHANGED", Directive::kUnchanged},
+      {"CHECK-NOT-IDEMPOTENT", Directive::kNotIdempotent},
+      {"CHECK-ERROR", Directive::kError},
+  };
+  for (const auto& [known, kind] : kKinds) {
+    if (known == name) return kind;
+  }
+  if (name.starts_with(kCountPrefix)) return Directive::kCount;
+  return std::nullopt;
+}
+
+bool NeedsText(Directive kind) {
+  return kind != Directive::kValues && kind != Directive::kUnchanged &&
+         kind != Directive::kNotIdempotent;
+}
+
 // "CHECK-NEXT: text" or nothing if the comment is no directive.
 std::optional<CheckDirective> ParseDirective(std::string_view comment, const std::string& file,
                                              int line) {
   if (!comment.starts_with("CHECK")) return std::nullopt;
-  CheckDirective directive;
-  directive.line = line;
-  size_t colon = comment.find(':');
-  std::string_view name = comment.substr(0, colon);
+  const size_t colon = comment.find(':');
+  const std::string_view name = Trim(comment.substr(0, colon));
+  const std::optional<Directive> kind = KindOf(name);
+  if (!kind) Malformed(file, line, fmt::format("there is no directive {}", Quoted(name)));
+  CheckDirective directive{*kind, "", 0, line};
   if (colon != std::string_view::npos) directive.text = Trim(comment.substr(colon + 1));
-  constexpr std::string_view kCount = "CHECK-COUNT-";
-  if (name == "CHECK-UNCHANGED") {
-    directive.kind = Directive::kUnchanged;
-    return directive;
+  if (NeedsText(*kind) && directive.text.empty()) {
+    Malformed(file, line, fmt::format("{} without text", name));
   }
-  if (name == "CHECK") {
-    directive.kind = Directive::kCheck;
-  } else if (name == "CHECK-NEXT") {
-    directive.kind = Directive::kNext;
-  } else if (name == "CHECK-NOT") {
-    directive.kind = Directive::kNot;
-  } else if (name == "CHECK-ERROR") {
-    directive.kind = Directive::kError;
-  } else if (name.starts_with(kCount)) {
-    directive.kind = Directive::kCount;
-    std::string_view digits = name.substr(kCount.size());
-    auto [end, error] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), directive.count);
-    if (error != std::errc() || end != digits.data() + digits.size()) {
-      Malformed(file, line, fmt::format("{} is no number", Quoted(digits)));
-    }
-  } else {
-    Malformed(file, line, fmt::format("there is no directive {}", Quoted(name)));
+  if (*kind == Directive::kCount) {
+    directive.count = ParseCount(name.substr(kCountPrefix.size()), file, line);
+  } else if (*kind == Directive::kCounter) {
+    const size_t equals = directive.text.find('=');
+    if (equals == std::string::npos) Malformed(file, line, "CHECK-COUNTER: name = number");
+    directive.count =
+        ParseCount(Trim(std::string_view(directive.text).substr(equals + 1)), file, line);
+    directive.text = Trim(std::string_view(directive.text).substr(0, equals));
   }
-  if (directive.text.empty()) Malformed(file, line, fmt::format("{} without text", name));
   return directive;
 }
 
@@ -231,7 +256,7 @@ class Matcher {
     for (size_t line = line_; line < lines_.size(); ++line) {
       if (MatchAt(pattern, line, line == line_ ? column_ : 0)) return CheckForbidden(line);
     }
-    return Report(directive, "not found behind this line", line_);
+    return Report(directive, "not found after this line", line_);
   }
 
   bool FindNext(const CheckDirective& directive) {
@@ -292,7 +317,7 @@ class Matcher {
   std::map<std::string, std::string> variables_;
   std::vector<const CheckDirective*> forbidden_;
   size_t line_ = 0, column_ = 0;  // where the last match ends
-  size_t between_ = 0;            // the line behind it; 0: nothing has matched yet
+  size_t between_ = 0;            // the line after it; 0: nothing has matched yet
   std::string failure_;
 };
 
@@ -303,6 +328,64 @@ bool Expects(const CheckCase& test, Directive kind) {
 
 std::string Place(const CheckCase& test) {
   return fmt::format("{}:{}: {}", test.file, test.line, test.sentence);
+}
+
+std::string NameOf(const Node& node, const ShapeEnv& shapes) {
+  if (node.result_count() > 0) return "%" + node.result()->name();
+  if (!node.bound_symbols().empty()) return shapes.NameOf(node.bound_symbols()[0]);
+  return node.op().name.str();
+}
+
+std::vector<std::string> NodeNames(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Node* node : graph.nodes()) names.push_back(NameOf(*node, graph.shapes()));
+  return names;
+}
+
+std::vector<std::string> WordsOf(const std::string& text) {
+  std::vector<std::string> words = Split(OneSpace(text), ' ');
+  std::erase(words, "");
+  return words;
+}
+
+std::string NodeFailure(const CheckCase& test, int line, std::string_view why,
+                        const std::vector<std::string>& expected,
+                        const std::vector<std::string>& actual) {
+  return fmt::format("{}:{}: {}\n  expected: {}\n  actual:   {}", test.file, line, why,
+                     Join(expected, " "), Join(actual, " "));
+}
+
+std::optional<std::string> CheckOrder(const CheckCase& test, const CheckDirective& directive,
+                                      const std::vector<std::string>& names) {
+  const std::vector<std::string> words = WordsOf(directive.text);
+  auto from = names.begin();
+  for (const std::string& word : words) {
+    const auto found = std::find(from, names.end(), word);
+    if (found == names.end()) {
+      const bool exists = std::find(names.begin(), names.end(), word) != names.end();
+      const std::string why = exists ? word + " is too early" : "there is no node " + word;
+      return NodeFailure(test, directive.line, why, words, names);
+    }
+    from = found + 1;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> CheckCounter(const CheckCase& test, const CheckDirective& directive,
+                                        const PipelineReport& report) {
+  std::optional<int64_t> counted;
+  for (const PassRun& run : report.runs) {
+    for (const auto& [name, value] : run.counters) {
+      if (name == directive.text) counted = counted.value_or(0) + value;
+    }
+  }
+  if (!counted) {
+    Malformed(test.file, directive.line,
+              fmt::format("no pass of the case counts {}", Quoted(directive.text)));
+  }
+  if (*counted == directive.count) return std::nullopt;
+  return fmt::format("{}:{}: {} is {}, not {}", test.file, directive.line, directive.text, *counted,
+                     directive.count);
 }
 
 PassManager ManagerFor(const CheckCase& test) {
@@ -325,9 +408,32 @@ std::optional<std::string> CheckRoundTrip(const Graph& graph, const std::string&
   return std::nullopt;
 }
 
+// The passes on an equal graph give an equal result, and on their own result nothing new.
+std::optional<std::string> CheckRepeated(const CheckCase& test, PassManager& manager,
+                                         std::unique_ptr<Graph> given, Graph& result) {
+  const std::string once = Print(result);
+  manager.Run(*given);
+  if (std::string other = Print(*given); other != once) {
+    return fmt::format("{}\n  an equal graph becomes another result\n{}\n--- and ---\n{}",
+                       Place(test), once, other);
+  }
+  bool changed = true;
+  try {
+    changed = manager.Run(result).changed;
+  } catch (const Error&) {
+    if (!Expects(test, Directive::kNotIdempotent)) throw;
+  }
+  if (changed == Expects(test, Directive::kNotIdempotent)) return std::nullopt;
+  if (!changed) return Place(test) + "\n  CHECK-NOT-IDEMPOTENT, but a second run changes nothing";
+  return fmt::format(
+      "{}\n  a second run of the passes changes their own result\n{}\n--- to ---\n{}", Place(test),
+      once, Print(result));
+}
+
 std::optional<std::string> RunWithoutError(const CheckCase& test) {
   std::unique_ptr<Graph> graph = Parse(test.text, test.file);
   Verify(*graph);
+  std::unique_ptr<Graph> given = graph->Clone();
   PassManager manager = ManagerFor(test);
   PipelineReport report = manager.Run(*graph);
   Verify(*graph);
@@ -340,13 +446,18 @@ std::optional<std::string> RunWithoutError(const CheckCase& test) {
   if (auto failure = CheckRoundTrip(*graph, Print(*graph))) return Place(test) + "\n" + *failure;
   if (auto failure = MatchDirectives(test, Print(*graph, {.metadata = test.metadata})))
     return failure;
-  std::string once = Print(*graph);
-  if (manager.Run(*graph).changed) {
-    return fmt::format(
-        "{}\n  a second run of the passes changes their own result\n{}\n--- to ---\n{}",
-        Place(test), once, Print(*graph));
+  if (auto failure = MatchNodes(test, NodeNames(*graph))) return failure;
+  for (const CheckDirective& directive : test.directives) {
+    if (directive.kind != Directive::kCounter) continue;
+    if (auto failure = CheckCounter(test, directive, report)) return failure;
   }
-  return std::nullopt;
+  if (Expects(test, Directive::kValues)) {
+    const testing::Interpreter before(*given, /*ranks=*/2), after(*graph, /*ranks=*/2);
+    if (auto failure = DifferenceOf(before, after)) {
+      return fmt::format("{}\n  {}:\n{}", Place(test), *failure, Print(*graph));
+    }
+  }
+  return CheckRepeated(test, manager, std::move(given), *graph);
 }
 
 }  // namespace
@@ -378,6 +489,23 @@ std::optional<std::string> MatchDirectives(const CheckCase& test, const std::str
   } catch (const std::regex_error& error) {
     return fmt::format("{}\n  a regular expression is wrong: {}", Place(test), error.what());
   }
+}
+
+std::optional<std::string> MatchNodes(const CheckCase& test,
+                                      const std::vector<std::string>& names) {
+  std::vector<std::string> all;
+  int line = 0;
+  for (const CheckDirective& directive : test.directives) {
+    if (directive.kind == Directive::kOrder) {
+      if (auto failure = CheckOrder(test, directive, names)) return failure;
+    } else if (directive.kind == Directive::kNodes) {
+      if (line == 0) line = directive.line;
+      const std::vector<std::string> words = WordsOf(directive.text);
+      all.insert(all.end(), words.begin(), words.end());
+    }
+  }
+  if (line == 0 || all == names) return std::nullopt;
+  return NodeFailure(test, line, "other nodes, or in another order", all, names);
 }
 
 std::optional<std::string> RunCheckCase(const CheckCase& test) {

@@ -11,21 +11,32 @@
 //   // -----
 //   // The next case ...
 //
-// Each case begins with a sentence that says what it proves. Directives stand in comments:
-//   CHECK: text         is found behind the previous match
-//   CHECK-NEXT: text    is found on the line behind that of the previous match
-//   CHECK-NOT: text     is not found between the matches before and after it
-//   CHECK-COUNT-3: text is found on exactly 3 lines of the whole result; it does not move the
-//   position CHECK-UNCHANGED     the passes report that they changed nothing CHECK-ERROR: text
-//   running fails with an error that contains the text; no other directive is then allowed
+// Each case begins with a sentence that says what it proves. Directives are comments:
+//   CHECK: text           is found after the previous match
+//   CHECK-NEXT: text      is found on the line after that of the previous match
+//   CHECK-NOT: text       is not found between the matches before and after it
+//   CHECK-COUNT-3: text   is found on exactly 3 lines of the whole result; does not move the position
+//   CHECK-NODES: %a %b    the nodes of the result are these, in this order; several such lines are
+//                         one list
+//   CHECK-ORDER: %a %b    the result has these nodes in this order, with any others in between
+//   CHECK-COUNTER: n = 3  the passes counted 3 of n
+//   CHECK-VALUES          each of two ranks computes what it computed before, and no output starts
+//                         to share memory (testing/interpreter.h)
+//   CHECK-UNCHANGED       the passes report that they changed nothing
+//   CHECK-NOT-IDEMPOTENT  the passes on their own result change it, or fail
+//   CHECK-ERROR: text     running fails with an error that contains the text; no other directive is
+//                         then allowed
 // In a text, {{...}} is a regular expression, [[NAME:...]] one whose match is remembered, [[NAME]]
-// that match again; runs of spaces are one space. RUN knows --pass and --no-metadata.
+// that match again; runs of spaces are one space. A node is called by its first result; without
+// results, by the first symbol that it binds or else by its operator. RUN knows --pass and
+// --no-metadata.
 //
 // Beyond the directives every case checks that the graph verifies before and after, that the result
-// printed and parsed again has the same hash and prints the same, and that running the passes on
-// their own result changes nothing.
+// printed and parsed again has the same hash and prints the same, that an equal graph becomes the
+// same result, and that running the passes on their own result changes nothing.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,11 +45,23 @@
 namespace gt {
 
 struct CheckDirective {
-  enum class Kind { kCheck, kNext, kNot, kCount, kUnchanged, kError };
+  enum class Kind {
+    kCheck,
+    kNext,
+    kNot,
+    kCount,
+    kNodes,
+    kOrder,
+    kCounter,
+    kValues,
+    kUnchanged,
+    kNotIdempotent,
+    kError
+  };
   Kind kind;
   std::string text;
-  int count = 0;
-  int line = 0;  // of the file
+  int64_t count = 0;  // of kCount and kCounter
+  int line = 0;       // of the file
 };
 
 struct CheckCase {
@@ -58,6 +81,9 @@ std::vector<CheckCase> ReadCheckFile(const std::string& path);
 // Compares a printed result with the directives: what was expected, what is there and where, or
 // nothing.
 std::optional<std::string> MatchDirectives(const CheckCase& test, const std::string& output);
+
+// Compares the names of the nodes, in order, with the directives about nodes in the same way.
+std::optional<std::string> MatchNodes(const CheckCase& test, const std::vector<std::string>& names);
 
 // Runs the case. Returns what went wrong, or nothing.
 std::optional<std::string> RunCheckCase(const CheckCase& test);

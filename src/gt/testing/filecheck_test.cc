@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "gt/base/error.h"
+#include "gt/passes/framework/registry.h"
 
 namespace gt {
 
@@ -29,19 +31,34 @@ std::vector<CheckCase> AllCases() {
   return cases;
 }
 
-class PassText : public testing::TestWithParam<CheckCase> {};
+class PassTextCase : public ::testing::TestWithParam<CheckCase> {};
 
-TEST_P(PassText, Holds) {
+TEST_P(PassTextCase, Holds) {
   std::optional<std::string> failure = RunCheckCase(GetParam());
   EXPECT_FALSE(failure.has_value()) << *failure;
 }
 
-std::string TestName(const testing::TestParamInfo<CheckCase>& info) {
+std::string TestName(const ::testing::TestParamInfo<CheckCase>& info) {
   std::string name = std::filesystem::path(info.param.file).stem().string();
   return name + "_line_" + std::to_string(info.param.line);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PassText, testing::ValuesIn(AllCases()), TestName);
+INSTANTIATE_TEST_SUITE_P(PassText, PassTextCase, ::testing::ValuesIn(AllCases()), TestName);
+
+// A pass without a text test is one whose contract nobody wrote down.
+TEST(PassText, CoversEveryPass) {
+  std::set<std::string> covered;
+  for (const CheckCase& test : AllCases()) {
+    try {
+      for (const auto& pass : ParsePipeline(test.passes)) covered.insert(pass->name());
+    } catch (const Error&) {
+      // A case about wrong options.
+    }
+  }
+  for (const std::string& name : PassNames()) {
+    EXPECT_TRUE(covered.contains(name)) << name << " has no case in any .gtir file";
+  }
+}
 
 // A case around directives, for the runner's own tests; `output` stands for what the passes
 // printed.
@@ -82,6 +99,27 @@ TEST(FileCheck, CountsLines) {
   EXPECT_TRUE(Matches("// CHECK-COUNT-2: mm", "mm mm\nmm\n"));
   EXPECT_FALSE(Matches("// CHECK-COUNT-2: mm", "mm\nmm\nmm\n"));
   EXPECT_TRUE(Matches("// CHECK-COUNT-0: mm", "add\n"));
+}
+
+std::optional<std::string> Nodes(std::string_view directives,
+                                 const std::vector<std::string>& names) {
+  return MatchNodes(CaseWith(directives), names);
+}
+
+TEST(FileCheck, NodesAreAllNodes) {
+  EXPECT_EQ(Nodes("// CHECK-NODES: %a %b\n// CHECK-NODES: %c", {"%a", "%b", "%c"}), std::nullopt);
+  EXPECT_NE(Nodes("// CHECK-NODES: %a %b", {"%a", "%b", "%c"}), std::nullopt);
+  EXPECT_NE(Nodes("// CHECK-NODES: %b %a", {"%a", "%b"}), std::nullopt);
+}
+
+TEST(FileCheck, OrderAllowsOthersInBetween) {
+  EXPECT_EQ(Nodes("// CHECK-ORDER: %a  %c", {"%a", "%b", "%c"}), std::nullopt);
+  EXPECT_EQ(Nodes("// CHECK-ORDER: %a %c\n// CHECK-ORDER: %b %c", {"%a", "%b", "%c"}),
+            std::nullopt);
+  EXPECT_NE(Nodes("// CHECK-ORDER: %c %a", {"%a", "%b", "%c"})->find("%a is too early"),
+            std::string::npos);
+  EXPECT_NE(Nodes("// CHECK-ORDER: %a %d", {"%a", "%b"})->find("there is no node %d"),
+            std::string::npos);
 }
 
 TEST(FileCheck, KnowsPatternsAndVariables) {
@@ -135,6 +173,8 @@ TEST(FileCheck, RejectsCasesThatProveNothing) {
         std::string("// Sentence.\n// CHECK: a\n"), "// Sentence.\n" + run,
         "// Sentence.\n" + run + "// CHECK-LATER: a\n", "// Sentence.\n" + run + "// CHECK:\n",
         "// Sentence.\n" + run + "// CHECK-COUNT-x: a\n",
+        "// Sentence.\n" + run + "// CHECK-COUNTER: a = b\n",
+        "// Sentence.\n" + run + "// CHECK-COUNTER: a\n",
         std::string("// Sentence.\n// RUN: gt train\n// CHECK: a\n"),
         std::string("// Sentence.\n// RUN: gt opt --wrong\n// CHECK: a\n"), std::string("")}) {
     EXPECT_THROW(ReadCheckCases(text, "f.gtir"), Error) << text;
@@ -160,6 +200,33 @@ TEST(FileCheck, RunsPasses) {
 
 TEST(FileCheck, ReportsAChangeThatWasNotExpected) {
   EXPECT_NE(RunOn("// CHECK-UNCHANGED", kDeadNode)->find("expected no change"), std::string::npos);
+}
+
+// A node is called by its first result, or by what it binds, or by its operator.
+TEST(FileCheck, NamesNodes) {
+  EXPECT_EQ(RunOn("// CHECK-NODES: aten::_assert_async u0 %y", R"(
+graph @g(%x: input "x" i64[1]) {
+  symbols { u0: data, hint 1 }
+  aten::_assert_async(%x)
+  gt::read_ints(%x) binds [u0]
+  %y = aten::zeros(size = [u0]) : f32[u0]
+  return result "y" %y
+}
+)"),
+            std::nullopt);
+}
+
+TEST(FileCheck, ReadsCounters) {
+  EXPECT_EQ(RunOn("// CHECK-COUNTER: erased = 1", kDeadNode), std::nullopt);
+  EXPECT_NE(RunOn("// CHECK-COUNTER: erased = 2", kDeadNode)->find("erased is 1, not 2"),
+            std::string::npos);
+  EXPECT_NE(RunOn("// CHECK-COUNTER: lost = 2", kDeadNode)->find("no pass of the case counts"),
+            std::string::npos);
+}
+
+TEST(FileCheck, NotIdempotentMustBeTrue) {
+  EXPECT_NE(RunOn("// CHECK-NOT-IDEMPOTENT", kDeadNode)->find("changes nothing"),
+            std::string::npos);
 }
 
 TEST(FileCheck, ExpectsErrors) {

@@ -1,22 +1,23 @@
 #include "gt/passes/framework/manager.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <sstream>
 
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 #include "gt/passes/framework/registry.h"
 #include "gt/passes/pipeline/pipeline.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt::manager_test {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::ReadText;
+using testing::TempFolder;
 
 constexpr std::string_view kGraph = R"(
 graph @g(%x: input "x" f32[4, 8]) {
@@ -64,32 +65,11 @@ bool EraseUnused(Graph& graph) {
   return true;
 }
 
-// A folder of its own that goes away with the test.
-class Folder {
- public:
-  Folder() {
-    static int count = 0;
-    path_ = fs::temp_directory_path() / fmt::format("gt_manager_test_{}_{}", getpid(), ++count);
-    fs::create_directories(path_);
-  }
-  ~Folder() { fs::remove_all(path_); }
-  std::string str() const { return path_.string(); }
-  std::vector<fs::path> Files() const {
-    std::vector<fs::path> files;
-    for (const auto& entry : fs::directory_iterator(path_)) files.push_back(entry.path());
-    std::sort(files.begin(), files.end());
-    return files;
-  }
-
- private:
-  fs::path path_;
-};
-
-std::string ReadAll(const fs::path& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+std::vector<fs::path> FilesIn(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder)) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
 }
 
 Error FailureOf(PassManager& manager, Graph& graph) {
@@ -121,7 +101,7 @@ TEST(PassManager, RunsTheDefaultPipelineAndReports) {
 
 TEST(PassManager, FindsTheGuiltyPassWhenItVerifiesOnlyOnce) {
   auto graph = Parse(kGraph);
-  Folder folder;
+  TempFolder folder;
   auto keep = [](Graph& g) { return EraseUnused(g); };
   auto break_type = [](Graph& g) {
     TensorType type = g.first()->result()->type();
@@ -130,7 +110,7 @@ TEST(PassManager, FindsTheGuiltyPassWhenItVerifiesOnlyOnce) {
     return true;
   };
   PassManagerOptions options;
-  options.reproducer_folder = folder.str();
+  options.reproducer_folder = folder.string();
   options.check_changed = options.verify_each = false;
   auto nothing = [](Graph&) { return false; };
   PassManager manager(
@@ -152,12 +132,12 @@ TEST(PassManager, CountsEachRunAnew) {
 
 TEST(PassManager, NamesAPassThatDeniesItsChange) {
   auto graph = Parse(kGraph);
-  Folder folder;
+  TempFolder folder;
   auto deny = [](Graph& g) {
     EraseUnused(g);
     return false;
   };
-  PassManager manager(ListOf(Script("liar", deny)), {.reproducer_folder = folder.str()});
+  PassManager manager(ListOf(Script("liar", deny)), {.reproducer_folder = folder.string()});
   Error error = FailureOf(manager, *graph);
   EXPECT_EQ(error.code(), ErrorCode::kPassMisreported);
   EXPECT_NE(error.message().find("pass liar failed: it says that it did not change the graph"),
@@ -214,7 +194,7 @@ TEST(PassManager, TurnsForeignExceptionsIntoErrors) {
 
 TEST(PassManager, WritesTheGraphThatTheFailingPassWasGiven) {
   auto graph = Parse(kGraph);
-  Folder folder;
+  TempFolder folder;
   std::string given;
   PassList passes = ParsePipeline("dce,canonicalize");
   passes.push_back(Script("broken", [&](Graph& g) -> bool {
@@ -222,35 +202,35 @@ TEST(PassManager, WritesTheGraphThatTheFailingPassWasGiven) {
     g.MoveBefore(g.last(), g.first());
     return true;
   }));
-  PassManager manager(std::move(passes), {.reproducer_folder = folder.str()});
+  PassManager manager(std::move(passes), {.reproducer_folder = folder.string()});
   Error error = FailureOf(manager, *graph);
 
-  ASSERT_EQ(folder.Files().size(), 1u);
-  std::string path = folder.Files()[0].string();
+  ASSERT_EQ(FilesIn(folder).size(), 1u);
+  std::string path = FilesIn(folder)[0].string();
   std::string command = fmt::format("gt opt --pass=broken {}", path);
   EXPECT_NE(error.message().find("replay it with: " + command), std::string::npos)
       << error.message();
-  EXPECT_EQ(ReadAll(path), fmt::format("// {}\n{}", command, given));
+  EXPECT_EQ(ReadText(path), fmt::format("// {}\n{}", command, given));
 }
 
 // A pass that the registry knows fails on a graph no front end makes, and the command of its
 // reproducer fails alike.
 TEST(PassManager, ReproducerReplaysTheFailure) {
-  Folder folder;
+  TempFolder folder;
   auto graph = Parse(kGraph);
   // dce is innocent: the graph is broken before it, where only verification after a change looks.
   Value* y = graph->FindValue("y");
   y->set_type(ContiguousType(DType::kFloat32, {}, {Dim(3)}, graph->shapes()));
   PassManager manager(ParsePipeline("cse{cross_phase=none},dce{drop_random=true}"),
-                      {.disabled = {"cse"}, .reproducer_folder = folder.str()});
+                      {.disabled = {"cse"}, .reproducer_folder = folder.string()});
   Error error = FailureOf(manager, *graph);
   EXPECT_EQ(error.code(), ErrorCode::kPassBrokeGraph);
   EXPECT_NE(error.message().find("the graph was broken before this pass"), std::string::npos)
       << error.message();
 
-  ASSERT_EQ(folder.Files().size(), 1u);
-  std::string path = folder.Files()[0].string();
-  std::string text = ReadAll(path);
+  ASSERT_EQ(FilesIn(folder).size(), 1u);
+  std::string path = FilesIn(folder)[0].string();
+  std::string text = ReadText(path);
   std::string command = text.substr(0, text.find('\n'));
   EXPECT_EQ(command, fmt::format("// gt opt --pass='dce{{drop_random=true}}' {}", path));
   auto again = ParseFile(path);
@@ -261,16 +241,16 @@ TEST(PassManager, ReproducerReplaysTheFailure) {
 
 TEST(PassManager, RunsEarlierPassesInTheReproducerWhenTheyAreNotRepeatable) {
   auto graph = Parse(kGraph);
-  Folder folder;
+  TempFolder folder;
   int calls = 0;
   auto once = [&calls](Graph& g) { return calls++ == 0 ? EraseUnused(g) : false; };
   auto fail = [](Graph&) -> bool { Fail(ErrorCode::kInternal, "no"); };
   PassManager manager(ListOf(Script("once", once), Script("fails", fail)),
-                      {.reproducer_folder = folder.str()});
+                      {.reproducer_folder = folder.string()});
   Error error = FailureOf(manager, *graph);
   EXPECT_NE(error.message().find("--pass=once,fails"), std::string::npos) << error.message();
-  ASSERT_EQ(folder.Files().size(), 1u);
-  EXPECT_NE(ReadAll(folder.Files()[0]).find("%unused"), std::string::npos);
+  ASSERT_EQ(FilesIn(folder).size(), 1u);
+  EXPECT_NE(ReadText(FilesIn(folder)[0]).find("%unused"), std::string::npos);
 }
 
 TEST(PassManager, KeepsTheErrorWhenTheReproducerCannotBeWritten) {
@@ -306,17 +286,17 @@ TEST(PassManager, RejectsUnknownNamesToDisable) {
 TEST(PassManager, DumpsGraphsAndDifferences) {
   auto graph = Parse(kGraph);
   std::string start = Print(*graph);
-  Folder folder;
-  PassManager manager(ParsePipeline("dce,cse"), {.dump_folder = folder.str()});
+  TempFolder folder;
+  PassManager manager(ParsePipeline("dce,cse"), {.dump_folder = folder.string()});
   manager.Run(*graph);
   std::vector<std::string> names;
-  for (const auto& file : folder.Files()) names.push_back(file.filename().string());
+  for (const auto& file : FilesIn(folder)) names.push_back(file.filename().string());
   EXPECT_EQ(names,
             (std::vector<std::string>{"00_dce.after.gtir", "00_dce.before.gtir", "00_dce.diff",
                                       "01_cse.after.gtir", "01_cse.before.gtir", "01_cse.diff"}));
-  EXPECT_EQ(ReadAll(folder.Files()[1]), start);
-  EXPECT_EQ(ReadAll(folder.Files()[0]), ReadAll(folder.Files()[4]));
-  EXPECT_NE(ReadAll(folder.Files()[2]).find("aten::neg"), std::string::npos);
+  EXPECT_EQ(ReadText(FilesIn(folder)[1]), start);
+  EXPECT_EQ(ReadText(FilesIn(folder)[0]), ReadText(FilesIn(folder)[4]));
+  EXPECT_NE(ReadText(FilesIn(folder)[2]).find("aten::neg"), std::string::npos);
 }
 
 TEST(PassManager, CallsBackAfterEachPass) {

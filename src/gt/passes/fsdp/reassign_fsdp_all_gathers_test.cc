@@ -47,42 +47,6 @@ std::string GroupsOf(const Graph& graph) {
   return names;
 }
 
-TEST(ReassignFsdpAllGathers, GathersLeaveReductions) {
-  auto graph = Make(Gather("a", "w", "fsdp") + Scatter("r", "fsdp") +
-                    Gather("c", "w", "fsdp", " {phase = backward}"));
-  PassRun run = RunManaged(*graph);
-  EXPECT_EQ(GroupsOf(*graph), "fsdp.gathers fsdp fsdp.gathers");
-  EXPECT_EQ(run.counters[0].second, 1);
-  EXPECT_EQ(run.counters[1].second, 2);
-  EXPECT_FALSE(RunManaged(*graph).changed);
-}
-
-TEST(ReassignFsdpAllGathers, GathersAmongThemselvesStay) {
-  auto graph = Make(Gather("a", "w", "fsdp") + Gather("c", "w", "fsdp") + Scatter("r", "tp"));
-  EXPECT_FALSE(RunManaged(*graph).changed);
-}
-
-// Casts, views and pads lie between; values, buffers and mixtures are no parameters.
-TEST(ReassignFsdpAllGathers, GathersOfActivationsStay) {
-  auto graph = Make(
-      "  %h = aten::_to_copy(%w, dtype = bf16) : bf16[4, 2] {phase = backward}\n"
-      "  %f = aten::_to_copy(%h, dtype = f32) : f32[4, 2] {phase = backward}\n"
-      "  %m = aten::mul.Tensor(%w, %x) : f32[4, 2]\n" +
-      Gather("a", "f", "g") + Gather("c", "x", "g") + Gather("d", "b", "g") +
-      Gather("e", "m", "g"));
-  PassRun run = RunManaged(*graph);
-  EXPECT_EQ(GroupsOf(*graph), "g.gathers g g g");
-  EXPECT_EQ(run.counters[1].second, 1);
-}
-
-TEST(ReassignFsdpAllGathers, TwoGroupsGetTwoGroups) {
-  auto graph = Make(Gather("a", "w", "fsdp") + Gather("c", "w", "efsdp") + Gather("d", "w", "dp") +
-                    Scatter("r", "fsdp") + Scatter("s", "efsdp"));
-  PassRun run = RunManaged(*graph);
-  EXPECT_EQ(GroupsOf(*graph), "fsdp.gathers efsdp.gathers dp fsdp efsdp");
-  EXPECT_EQ(run.counters[0].second, 2);
-}
-
 // One group may have two names.
 TEST(ReassignFsdpAllGathers, GoesByIdentity) {
   class OneGroup : public NamedGroups {

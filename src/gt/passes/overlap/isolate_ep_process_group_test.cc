@@ -73,21 +73,6 @@ std::string GroupsOf(const Graph& graph) {
   return names;
 }
 
-TEST(IsolateEpProcessGroup, MovesAllExchangesOfASharedGroup) {
-  auto graph = Parse(Text({"ep", "ep", "ep"}, {"ep"}));
-  PassRun run = RunManaged(*graph, nullptr);
-  EXPECT_EQ(GroupsOf(*graph), "ep.tokens ep.tokens ep.tokens ep");
-  EXPECT_EQ(run.counters[0].second, 1);
-  EXPECT_EQ(run.counters[1].second, 3);
-  EXPECT_FALSE(RunManaged(*graph, nullptr).changed);
-}
-
-TEST(IsolateEpProcessGroup, AGroupOfItsOwnStays) {
-  auto graph = Parse(Text({"ep"}, {"fsdp"}));
-  EXPECT_FALSE(RunManaged(*graph, nullptr).changed);
-  EXPECT_EQ(GroupsOf(*graph), "ep fsdp");
-}
-
 // Two groups have two queues, whoever is in them.
 TEST(IsolateEpProcessGroup, SameRanksAreNoReason) {
   FakeGroups groups({{"ep", {1, {0, 1}}}, {"fsdp", {2, {0, 1}}}});
@@ -126,31 +111,6 @@ TEST(IsolateEpProcessGroup, OneGroupWithDifferentRanksIsAnError) {
     for (const char* part : {"\"ep\"", "\"fsdp\"", "[0, 1]", "[0, 2]", "%o0", "layers.0.wq"}) {
       EXPECT_NE(what.find(part), std::string::npos) << part << " is missing in: " << what;
     }
-  }
-}
-
-// What an exchange is, its operator says; annotations may be missing, or be on other collectives.
-TEST(IsolateEpProcessGroup, GoesByOperators) {
-  auto graph = Parse(Text({"ep"}, {"ep"}, " {phase = backward}"));
-  std::string text = Print(*graph);
-  const std::string module = "module = \"layers.0.wq\"";
-  text.replace(text.find(module), module.size(), "ep = dispatch, exchange = exchange");
-  graph = Parse(text);
-  RunManaged(*graph, nullptr);
-  EXPECT_EQ(GroupsOf(*graph), "ep.tokens ep");
-}
-
-TEST(IsolateEpProcessGroup, EveryOtherKindCounts) {
-  for (const char* other :
-       {"all_gather_into_tensor(%x, group_size = 2, group_name = \"ep\") : f32[8, 2]",
-        "reduce_scatter_tensor(%x, reduce_op = \"sum\", group_size = 2, group_name = \"ep\") : "
-        "f32[2, 2]",
-        "broadcast(%x, src = 0, group_name = \"ep\") : f32[4, 2]"}) {
-    std::string text = Text({"ep"}, {});
-    text.insert(text.find("  return"), fmt::format("  %o = _c10d_functional::{}\n", other));
-    auto graph = Parse(text);
-    EXPECT_TRUE(RunManaged(*graph, nullptr).changed) << other;
-    EXPECT_EQ(GroupsOf(*graph), "ep.tokens ep");
   }
 }
 

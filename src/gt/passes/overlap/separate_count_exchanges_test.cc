@@ -58,37 +58,6 @@ std::string GroupsOf(const Graph& graph) {
   return Join(names, " ");
 }
 
-TEST(SeparateCountExchanges, CountsLeaveTheGroupOfTokens) {
-  auto graph = Step({"i64 ep", "f32 ep", "i32 ep", "bf16 ep"});
-  PassRun run = RunManaged(*graph);
-  EXPECT_TRUE(run.changed);
-  EXPECT_EQ(GroupsOf(*graph), "ep.counts ep ep.counts ep");
-  EXPECT_EQ(run.counters.at(0).second, 2);
-}
-
-// Wherever they stand: the first exchange of tokens may come behind all counts.
-TEST(SeparateCountExchanges, TheOrderDoesNotMatter) {
-  auto graph = Step({"i64 ep", "i64 ep", "f32 ep"});
-  RunManaged(*graph);
-  EXPECT_EQ(GroupsOf(*graph), "ep.counts ep.counts ep");
-}
-
-// Each kind alone has the queue for itself.
-TEST(SeparateCountExchanges, GroupsOfOneKindStay) {
-  auto graph = Step({"i64 counts", "f32 tokens", "i64 counts", "f32 tokens"});
-  EXPECT_FALSE(RunManaged(*graph).changed);
-  EXPECT_FALSE(RunManaged(*Step({})).changed);
-}
-
-// Other collectives are neither counts nor tokens.
-TEST(SeparateCountExchanges, OtherCollectivesDoNotCount) {
-  auto graph = Step({"i64 ep", "f32 +ep", "i64 +ep"});
-  EXPECT_FALSE(RunManaged(*graph).changed);
-  auto mixed = Step({"i64 ep", "i64 +ep", "f32 ep"});
-  RunManaged(*mixed);
-  EXPECT_EQ(GroupsOf(*mixed), "ep.counts ep ep");
-}
-
 // Every group has counts of its own. They are asked for once each, in the order of their names, so that
 // all ranks make groups in the same order.
 TEST(SeparateCountExchanges, EveryGroupApartInOrderOfNames) {
@@ -98,27 +67,6 @@ TEST(SeparateCountExchanges, EveryGroupApartInOrderOfNames) {
   EXPECT_EQ(groups.asked, (std::vector<std::string>{"b", "z"}));
   EXPECT_EQ(GroupsOf(*graph), "made2 made1 z made1 b alone tokens");
   EXPECT_EQ(run.counters.at(0).second, 3);
-}
-
-TEST(SeparateCountExchanges, ASecondRunChangesNothing) {
-  auto graph = Step({"i64 ep", "f32 ep"});
-  RunManaged(*graph);
-  EXPECT_FALSE(RunManaged(*graph).changed);
-  EXPECT_EQ(GroupsOf(*graph), "ep.counts ep");
-}
-
-// Nothing but names changes.
-TEST(SeparateCountExchanges, NodesStayWhereTheyAre) {
-  auto graph = Step({"i64 ep", "f32 ep"});
-  std::string expected = Print(*graph);
-  RunManaged(*graph);
-  const std::string old_name = "\"ep\"";
-  expected.replace(expected.find(old_name), old_name.size(), "\"ep.counts\"");
-  EXPECT_EQ(Print(*graph), expected);
-}
-
-TEST(SeparateCountExchanges, IsRegistered) {
-  EXPECT_EQ(MakePass("separate_count_exchanges")->name(), "separate_count_exchanges");
 }
 
 }  // namespace

@@ -1,10 +1,8 @@
 // Random graphs before and after passes: outputs keep their values, random draws keep their order,
-// and no output starts to share memory with another output or with an input. A small interpreter
-// that knows storages, offsets and strides is the judge.
+// and no output starts to share memory with another output or with an input.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <random>
 
@@ -13,113 +11,12 @@
 #include "gt/ir/verifier.h"
 #include "gt/passes/framework/manager.h"
 #include "gt/passes/framework/registry.h"
+#include "gt/testing/interpreter.h"
 
 namespace gt::property_test {
 namespace {
 
-using Storage = std::shared_ptr<std::vector<double>>;
-
-struct Tensor {
-  Storage storage;
-  int64_t offset = 0;
-  std::vector<int64_t> sizes, strides;
-
-  int64_t numel() const {
-    int64_t count = 1;
-    for (int64_t size : sizes) count *= size;
-    return count;
-  }
-  // The i-th element in row-major order.
-  double& at(int64_t i) const {
-    int64_t position = offset;
-    for (size_t d = sizes.size(); d-- > 0; i /= sizes[d]) position += i % sizes[d] * strides[d];
-    return (*storage)[static_cast<size_t>(position)];
-  }
-};
-
-std::vector<int64_t> Numbers(const Shape& shape) {
-  std::vector<int64_t> numbers;
-  for (const Dim& dim : shape) numbers.push_back(*dim.as_const());
-  return numbers;
-}
-
-Tensor Fresh(const TensorType& type) {
-  Tensor tensor{nullptr, 0, Numbers(type.sizes), Numbers(type.strides)};
-  int64_t length = 1;
-  for (size_t d = 0; d < tensor.sizes.size(); ++d) {
-    length += (tensor.sizes[d] - 1) * tensor.strides[d];
-  }
-  tensor.storage = std::make_shared<std::vector<double>>(static_cast<size_t>(length));
-  return tensor;
-}
-
-class Interpreter {
- public:
-  explicit Interpreter(const Graph& graph) {
-    for (const auto& input : graph.inputs()) {
-      Tensor tensor = Fresh(input->value.type());
-      for (int64_t i = 0; i < tensor.numel(); ++i) tensor.at(i) = Draw();
-      values_[&input->value] = tensor;
-      inputs_.push_back(tensor);
-    }
-    for (const Node* node : graph.nodes()) Run(*node);
-    for (const auto& output : graph.outputs()) outputs_.push_back(values_.at(output->value()));
-  }
-
-  std::vector<std::vector<double>> OutputValues() const {
-    std::vector<std::vector<double>> all;
-    for (const Tensor& output : outputs_) {
-      all.emplace_back();
-      for (int64_t i = 0; i < output.numel(); ++i) all.back().push_back(output.at(i));
-    }
-    return all;
-  }
-  // For each pair of outputs, and each output and input, whether they share memory.
-  std::vector<bool> Sharing() const {
-    std::vector<bool> sharing;
-    for (const Tensor& a : outputs_) {
-      for (const Tensor& b : outputs_) sharing.push_back(a.storage == b.storage);
-      for (const Tensor& b : inputs_) sharing.push_back(a.storage == b.storage);
-    }
-    return sharing;
-  }
-
- private:
-  double Draw() { return std::uniform_real_distribution<double>(-1, 1)(generator_); }
-
-  void Run(const Node& node) {
-    const std::string& op = node.op().name.str();
-    const TensorType& type = node.result()->type();
-    Tensor a = node.operand_count() > 0 ? values_.at(node.operand(0)) : Tensor();
-    if (node.op().is_view() || op == "aten::_unsafe_view") {
-      Dim offset = node.view_offsets().empty() ? Dim(0) : node.view_offsets()[0];
-      values_[node.result()] = {a.storage, a.offset + *offset.as_const(), Numbers(type.sizes),
-                                Numbers(type.strides)};
-      return;
-    }
-    Tensor result = Fresh(type);
-    for (int64_t i = 0; i < result.numel(); ++i) {
-      if (op == "aten::neg") {
-        result.at(i) = -a.at(i);
-      } else if (op == "aten::relu") {
-        result.at(i) = std::max(a.at(i), 0.0);
-      } else if (op == "aten::mul.Tensor") {
-        result.at(i) = a.at(i) * values_.at(node.operand(1)).at(i);
-      } else if (op == "aten::clone" || op == "aten::_to_copy") {
-        result.at(i) = a.at(i);
-      } else if (op == "aten::bernoulli") {
-        result.at(i) = Draw() < a.at(i);
-      } else {
-        ASSERT_EQ(op, "aten::zeros");
-      }
-    }
-    values_[node.result()] = result;
-  }
-
-  std::mt19937_64 generator_{42};
-  std::map<const Value*, Tensor> values_;
-  std::vector<Tensor> inputs_, outputs_;
-};
+using testing::Interpreter;
 
 // Grows a graph at random. Sizes are powers of two, so that views of views are often possible.
 class RandomGraph {
@@ -237,12 +134,8 @@ void CheckSeed(uint64_t seed, const std::string& passes) {
     return fmt::format("seed {}, passes {}\n{}\n--- became ---\n{}", seed, passes, before,
                        Print(*graph));
   };
-  ASSERT_EQ(actual.OutputValues(), expected.OutputValues()) << message();
-  std::vector<bool> was = expected.Sharing();
-  std::vector<bool> is = actual.Sharing();
-  for (size_t i = 0; i < was.size(); ++i) {
-    ASSERT_TRUE(was[i] || !is[i]) << "outputs share memory that did not: " << message();
-  }
+  const auto difference = DifferenceOf(expected, actual);
+  ASSERT_FALSE(difference.has_value()) << *difference << ": " << message();
   ASSERT_FALSE(manager.Run(*graph).changed) << "a second run changes something: " << message();
 }
 
