@@ -10,6 +10,7 @@
 
 #include "gt/passes/framework/registry.h"
 #include "gt/testing/shell.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt::opt_test {
 namespace {
@@ -25,12 +26,7 @@ using Outcome = testing::ShellOutcome;
 
 class Opt : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() / ("gt_opt_test_" + std::to_string(getpid()));
-    std::filesystem::create_directories(folder_);
-    std::ofstream(Path("in.gtir")) << kGraph;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void SetUp() override { testing::WriteText(Path("in.gtir"), kGraph); }
 
   std::string Path(const std::string& name) const { return (folder_ / name).string(); }
   Outcome Run(const std::string& args) const {
@@ -38,7 +34,7 @@ class Opt : public ::testing::Test {
   }
 
  private:
-  std::filesystem::path folder_;
+  testing::TempFolder folder_;
 };
 
 bool Has(const std::string& text, std::string_view part) {

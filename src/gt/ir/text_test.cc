@@ -14,6 +14,7 @@
 #include "gt/base/error.h"
 #include "gt/ir/verifier.h"
 #include "gt/testing/random_graph.h"
+#include "gt/testing/temp_folder.h"
 #include "gt/testing/text_property.h"
 
 namespace gt::text_test {
@@ -559,13 +560,10 @@ TEST(TextTest, PrintsBrokenGraphs) {
 }
 
 TEST(TextTest, ReadsFiles) {
-  const auto folder = std::filesystem::temp_directory_path();
-  const std::string path = folder / fmt::format("gt_text_test_{}.gtir", ::getpid());
+  const testing::TempFolder folder;
+  const std::string path = folder / "step.gtir";
   const std::string text = Print(*RandomGraph(1, 2000));
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  ASSERT_NE(file, nullptr);
-  std::fwrite(text.data(), 1, text.size(), file);
-  std::fclose(file);
+  testing::WriteText(path, text);
   EXPECT_EQ(Print(*ParseFile(path)), text);
   std::filesystem::remove(path);
   for (const std::string& bad : {path, folder.string()}) {

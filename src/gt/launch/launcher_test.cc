@@ -14,7 +14,7 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-class LauncherTest : public testing::Test {
+class LauncherTest : public ::testing::Test {
  protected:
   LauncherTest() {
     options_.processes = 2;
@@ -74,9 +74,9 @@ TEST_F(LauncherTest, RestartsAllRanksUntilTheyWork) {
 
 TEST_F(LauncherTest, GivesUpWhenTheRestartsAreUsedUp) {
   options_.max_restarts = 2;
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(RunScript("[ $RANK = 0 ] && exec sleep 30; echo x; exit 5"), 5);
-  const std::string said = testing::internal::GetCapturedStderr();
+  const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("GT-E0812"), std::string::npos) << said;
   EXPECT_NE(said.find("rank 1 was the first to fail: it ended with exit status 5"),
             std::string::npos)
@@ -86,10 +86,10 @@ TEST_F(LauncherTest, GivesUpWhenTheRestartsAreUsedUp) {
 }
 
 TEST_F(LauncherTest, TheExitStatusTellsASignal) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(RunScript("[ $RANK = 0 ] && exec sleep 30; kill -9 $$"), 128 + SIGKILL);
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("rank 1 was the first to fail: it was "
-                                                        "killed by SIGKILL"),
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("rank 1 was the first to fail: it was "
+                                                          "killed by SIGKILL"),
             std::string::npos);
 }
 
@@ -102,13 +102,13 @@ TEST_F(LauncherTest, AJobThatWasAskedToStopIsNotRestarted) {
       EXPECT_TRUE(Eventually([&] { return marks.Has("ready0") && marks.Has("ready1"); }));
       kill(getpid(), SIGTERM);
     });
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     const int status =
         RunScript(fmt::format("trap 'exit {}' TERM; echo $RANK >> {}/starts; : > {}/ready$RANK; "
                               "while [ $GT_RESTART_COUNT = 0 ]; do sleep 0.02; done",
                               end, marks.folder(), marks.folder()));
     user.join();
-    const std::string said = testing::internal::GetCapturedStderr();
+    const std::string said = ::testing::internal::GetCapturedStderr();
     EXPECT_EQ(said.empty(), end == 143) << said;
     EXPECT_EQ(status, end);
     EXPECT_EQ(std::filesystem::file_size(marks.folder() + "/starts"), 4U);

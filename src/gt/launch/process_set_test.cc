@@ -13,7 +13,7 @@
 namespace gt::process_set_test {
 namespace {
 
-class ProcessSetTest : public testing::Test {
+class ProcessSetTest : public ::testing::Test {
  protected:
   // Each script finds its own number in $RANK and the folder of the marks in $MARKS.
   std::vector<Command> Shells(const std::vector<std::string>& scripts) const {

@@ -20,6 +20,7 @@
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
 #include "gt/launch/child_process.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt {
 
@@ -41,27 +42,17 @@ class CollectedOutput {
 // A folder where processes leave marks; removed at the end.
 class Marks {
  public:
-  Marks() {
-    char name[] = "/tmp/gt_launch_test_XXXXXX";
-    folder_ = mkdtemp(name);
-  }
-  ~Marks() { std::filesystem::remove_all(folder_); }
-  Marks(const Marks&) = delete;
-  Marks& operator=(const Marks&) = delete;
-
-  const std::string& folder() const { return folder_; }
-  bool Has(const std::string& mark) const {
-    return std::filesystem::exists(std::filesystem::path(folder_) / mark);
-  }
+  std::string folder() const { return folder_.string(); }
+  bool Has(const std::string& mark) const { return std::filesystem::exists(folder_ / mark); }
   std::string Read(const std::string& mark) const {
-    std::ifstream file(std::filesystem::path(folder_) / mark);
+    std::ifstream file(folder_ / mark);
     std::string text;
     std::getline(file, text);
     return text;
   }
 
  private:
-  std::string folder_;
+  testing::TempFolder folder_;
 };
 
 // False if it does not come true in ten seconds, which only a broken program or machine needs.

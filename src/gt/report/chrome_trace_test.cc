@@ -1,13 +1,13 @@
 #include "gt/report/chrome_trace.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "gt/base/error.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt::chrome_trace_test {
 namespace {
@@ -17,20 +17,10 @@ namespace fs = std::filesystem;
 
 class ChromeTraceTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "gt_trace_XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    path_ = folder_ / "trace.json";
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  std::string Text() const { return testing::ReadText(path_); }
 
-  std::string Text() const {
-    std::ifstream file(path_, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  }
-
-  fs::path folder_, path_;
+  testing::TempFolder folder_;
+  fs::path path_ = folder_ / "trace.json";
 };
 
 // The events of one kind, in file order.
@@ -114,7 +104,7 @@ TEST_F(ChromeTraceTest, ReplacesATraceOnlyWhenItIsFinished) {
     for (int i = 0; i < 1000; ++i) trace.Add({.name = "x", .process = "p", .lane = "l"});
   }
   EXPECT_EQ(Text(), before);
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), {}), 1);
 }
 
 TEST_F(ChromeTraceTest, SaysWhatCannotBeWritten) {

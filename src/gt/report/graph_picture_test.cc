@@ -294,7 +294,7 @@ TEST(GraphPicture, RandomGraphsCanBeDrawn) {
       ExpectReadable(
           Draw(text, {.modules = "m", .phase = PicturePhase::kAll, .groups = groups, .title = ""}));
     }
-    if (testing::Test::HasFailure()) break;
+    if (::testing::Test::HasFailure()) break;
   }
 }
 

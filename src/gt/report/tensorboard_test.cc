@@ -1,7 +1,6 @@
 #include "gt/report/tensorboard.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <bit>
 #include <cmath>
@@ -12,28 +11,18 @@
 #include <vector>
 
 #include "gt/base/error.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt::tensorboard_test {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::ReadText;
 
 class TensorBoardTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "gt_tensorboard_XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  fs::path folder_;
+  testing::TempFolder folder_;
 };
-
-std::string ReadFile(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 template <typename T>
 T Fixed(std::string_view bytes) {
@@ -119,7 +108,7 @@ void Decode(std::string_view bytes, const std::string& path, Event& event) {
 
 std::vector<Event> Events(const fs::path& path) {
   std::vector<Event> events;
-  for (const std::string& record : Records(ReadFile(path))) {
+  for (const std::string& record : Records(ReadText(path))) {
     events.emplace_back();
     Decode(record, "", events.back());
   }

@@ -43,7 +43,9 @@ constexpr testing::StepText kExchange = {
     "[0, inf]; u3: data, hint 12, range [0, inf]; u4: data, hint 7, range [0, inf]",
     "u0 + u1 == s0"};
 
-testing::Chunked InChunks(int64_t chunks) { return testing::Cut(kExchange, {.chunks = chunks}); }
+std::unique_ptr<Graph> InChunks(int64_t chunks) {
+  return testing::Cut(kExchange, {.chunks = chunks});
+}
 
 std::unique_ptr<Graph> Whole() { return Parse(kExchange.Text(), "test"); }
 
@@ -95,8 +97,8 @@ TEST(CountReads, TellArrivingRowsFromLeavingOnes) {
 }
 
 TEST(CountReads, KnowTheEvenShareOfEachChunk) {
-  testing::Chunked cut = InChunks(4);
-  const CountReads reads(cut.graph());
+  const std::unique_ptr<Graph> cut = InChunks(4);
+  const CountReads reads(*cut);
   ASSERT_EQ(reads.modules().size(), 1u);
   std::vector<int64_t> even, chunks;
   for (const CountReads::Read& read : reads.modules()[0].arriving) {
@@ -111,10 +113,10 @@ TEST(CountReads, KnowTheEvenShareOfEachChunk) {
 TEST(ApplyLoads, ScalesWhatArrivesAndNothingElse) {
   for (int64_t chunks : {1, 2, 3, 7}) {
     SCOPED_TRACE(chunks);
-    std::optional<testing::Chunked> cut;
+    std::unique_ptr<Graph> cut;
     std::unique_ptr<Graph> whole = Whole();
-    if (chunks > 1) cut.emplace(InChunks(chunks));
-    Graph& graph = cut ? cut->graph() : *whole;
+    if (chunks > 1) cut = InChunks(chunks);
+    Graph& graph = cut ? *cut : *whole;
     const auto others = OtherHints(graph);
     EXPECT_EQ(HintsOfArriving(graph), 23);
     for (double load : {2.5, 0.3, 0.0, 1.0, 17.77}) {
@@ -138,26 +140,26 @@ TEST(ApplyLoads, SurvivesCutting) {
   std::unique_ptr<Graph> graph = Whole();
   ApplyLoads(*graph, LoadOfLayer(1, 3));
   EXPECT_EQ(HintsOfArriving(*graph), 69);
-  testing::Chunked cut = testing::Cut(std::move(graph), {.chunks = 3});
-  EXPECT_NEAR(static_cast<double>(HintsOfArriving(cut.graph())), 69, 3);
-  ApplyLoads(cut.graph(), LoadOfLayer(1, 3));
-  EXPECT_EQ(HintsOfArriving(cut.graph()), 69);
+  const std::unique_ptr<Graph> cut = testing::Cut(std::move(graph), {.chunks = 3});
+  EXPECT_NEAR(static_cast<double>(HintsOfArriving(*cut)), 69, 3);
+  ApplyLoads(*cut, LoadOfLayer(1, 3));
+  EXPECT_EQ(HintsOfArriving(*cut), 69);
 }
 
 // Hints decide nothing: a graph with other loads asks for no other guards and runs the same nodes.
 TEST(ApplyLoads, ChangesHintsAlone) {
-  testing::Chunked cut = InChunks(2);
-  const size_t guards = cut.graph().shapes().guards().size();
-  const int64_t nodes = cut.graph().node_count();
-  ApplyLoads(cut.graph(), LoadOfLayer(1, 4));
-  EXPECT_EQ(cut.graph().shapes().guards().size(), guards);
-  EXPECT_EQ(cut.graph().node_count(), nodes);
-  EXPECT_ANY_THROW(cut.graph().shapes().SetDataHint(0, 3)) << "guards rely on hints of inputs";
+  const std::unique_ptr<Graph> cut = InChunks(2);
+  const size_t guards = cut->shapes().guards().size();
+  const int64_t nodes = cut->node_count();
+  ApplyLoads(*cut, LoadOfLayer(1, 4));
+  EXPECT_EQ(cut->shapes().guards().size(), guards);
+  EXPECT_EQ(cut->node_count(), nodes);
+  EXPECT_ANY_THROW(cut->shapes().SetDataHint(0, 3)) << "guards rely on hints of inputs";
 }
 
 TEST(MeasuredLoads, DividesWhatArrivedByWhatLeft) {
-  testing::Chunked cut = InChunks(3);
-  const Graph& graph = cut.graph();
+  const std::unique_ptr<Graph> cut = InChunks(3);
+  const Graph& graph = *cut;
   std::vector<int64_t> values(graph.shapes().symbols().size(), 1000);  // of symbols no chunk binds
   const CountReads reads(graph);
   const CountReads::Module& module = reads.modules()[0];

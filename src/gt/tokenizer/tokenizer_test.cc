@@ -10,22 +10,17 @@
 #include <thread>
 
 #include "gt/base/error.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt::tokenizer_test {
 namespace {
+
+using testing::ReadText;
 
 using Ids = std::vector<int32_t>;
 using nlohmann::json;
 
 const std::filesystem::path kFixtures = GT_SOURCE_DIR "/tests/tokenizer";
-
-std::string ReadText(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file) << path;
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 json ReadJson(const std::string& name) { return json::parse(ReadText(kFixtures / name)); }
 
@@ -204,19 +199,12 @@ TEST(Tokenizer, IsUsableFromSeveralThreads) {
 
 class TokenizerFolder : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder = std::filesystem::temp_directory_path() /
-             ("gt_tokenizer_" + std::to_string(::testing::UnitTest::GetInstance()->random_seed()) +
-              ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(folder);
-    Write("tokenizer.json", Smallest().dump());
-  }
-  void TearDown() override { std::filesystem::remove_all(folder); }
+  void SetUp() override { Write("tokenizer.json", Smallest().dump()); }
   void Write(const std::string& name, const std::string& text) {
-    std::ofstream(folder / name) << text;
+    testing::WriteText(folder / name, text);
   }
 
-  std::filesystem::path folder;
+  testing::TempFolder folder;
 };
 
 TEST_F(TokenizerFolder, BeginAndEndComeFromTheFirstFileThatNamesThem) {
