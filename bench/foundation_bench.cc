@@ -19,6 +19,7 @@
 #include "gt/exec/program.h"
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
+#include "gt/job/config.h"
 #include "gt/models/model.h"
 #include "gt/passes/framework/registry.h"
 #include "gt/passes/pipeline/pipeline.h"

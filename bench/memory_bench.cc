@@ -20,6 +20,7 @@
 #include "gt/config/command_line.h"
 #include "gt/dist/world.h"
 #include "gt/exec/transfer.h"
+#include "gt/job/config.h"
 #include "gt/torch_bridge/cpu_memory.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/train/batch.h"

@@ -29,6 +29,7 @@
 #include "gt/compile/step_compiler.h"
 #include "gt/config/command_line.h"
 #include "gt/dist/world.h"
+#include "gt/job/config.h"
 #include "gt/nn/module.h"
 #include "gt/sim/memory_curve.h"
 #include "gt/sim/routing_loads.h"
@@ -73,7 +74,7 @@ gt::Config DefaultJob(bool gpu) {
 }
 
 void Choose(const std::string& way, int64_t chunks, gt::Config* config) {
-  gt::Config::Compile::EpOverlap& overlap = config->compile.ep_overlap;
+  gt::EpOverlapSection& overlap = config->compile.ep_overlap;
   overlap.enabled = gt::AutoSwitch::kTrue;
   overlap.num_chunks = chunks;
   if (way == "whole") {

@@ -24,6 +24,7 @@
 #include "gt/base/workers.h"
 #include "gt/compile/configured_model.h"
 #include "gt/config/command_line.h"
+#include "gt/job/config.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/torch_bridge/tensor_fill.h"

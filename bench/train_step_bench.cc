@@ -17,6 +17,7 @@
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
 #include "gt/ir/graph.h"
+#include "gt/job/config.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/train/batch.h"
 #include "gt/train/captured_step.h"

@@ -8,7 +8,8 @@
 #include "gt/base/error.h"
 #include "gt/base/resources.h"
 #include "gt/base/text.h"
-#include "gt/config/torchtitan.h"
+#include "gt/job/options_markdown.h"
+#include "gt/job/torchtitan.h"
 #include "gt/passes/framework/registry.h"
 #include "gt/report/architecture.h"
 
@@ -121,9 +122,8 @@ struct Page {
 };
 
 constexpr Page kPages[] = {
-    {"architecture", ArchitecturePage},
-    {"errors", ErrorsMarkdown},
-    {"passes", PassesMarkdown},
+    {"architecture", ArchitecturePage}, {"errors", ErrorsMarkdown},
+    {"options", OptionsMarkdown},       {"passes", PassesMarkdown},
     {"torchtitan", TorchtitanMarkdown},
 };
 

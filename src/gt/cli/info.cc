@@ -3,6 +3,7 @@
 
 #include "gt/cli/commands.h"
 #include "gt/config/command_line.h"
+#include "gt/job/config.h"
 #include "gt/train/model_report.h"
 
 namespace gt::cli {

@@ -8,6 +8,7 @@
 #include "gt/compile/memory_capacity.h"
 #include "gt/config/command_line.h"
 #include "gt/dist/world.h"
+#include "gt/job/config.h"
 #include "gt/report/memory_report.h"
 #include "gt/sim/memory_curve.h"
 #include "gt/storage/file_writer.h"

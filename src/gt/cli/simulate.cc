@@ -16,6 +16,7 @@
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 #include "gt/ir/verifier.h"
+#include "gt/job/config.h"
 #include "gt/report/chrome_trace.h"
 #include "gt/report/overlap_report.h"
 #include "gt/sim/memory_curve.h"

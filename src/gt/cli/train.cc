@@ -2,6 +2,7 @@
 
 #include "gt/cli/commands.h"
 #include "gt/config/command_line.h"
+#include "gt/job/config.h"
 #include "gt/train/trainer.h"
 
 namespace gt::cli {

@@ -7,6 +7,7 @@
 #include "gt/compile/overlap_choice.h"
 #include "gt/compile/step_capture.h"
 #include "gt/compile/step_compiler.h"
+#include "gt/job/config.h"
 #include "gt/passes/memory/memory_policy.h"
 
 namespace gt {
@@ -14,8 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-void CaptureInto(CompiledStep& step, const StepRequest& request,
-                 const Config::Compile::EpOverlap& overlap) {
+void CaptureInto(CompiledStep& step, const StepRequest& request, const EpOverlapSection& overlap) {
   const Clock::time_point start = Clock::now();
   Captured captured = CaptureUncompiled(request, overlap);
   step.capture_seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -24,8 +24,7 @@ void CaptureInto(CompiledStep& step, const StepRequest& request,
   step.bound_inputs = std::move(captured.bound_inputs);
 }
 
-void RunPasses(CompiledStep& step, const StepRequest& request,
-               const Config::Compile::EpOverlap& overlap) {
+void RunPasses(CompiledStep& step, const StepRequest& request, const EpOverlapSection& overlap) {
   auto compiler =
       std::make_shared<StepCompiler>(request.config, request.mesh, request.world, request.device);
   step.passes = compiler->Compile(*step.graph, overlap);
@@ -41,7 +40,7 @@ CompiledStep Compile(const StepRequest& request) {
   // A mistyped one is no failure of a pass.
   ReadSaveSelectors({config.compile.memory_policy, config.compile.full_recompute_save_ops});
   CompiledStep step;
-  Config::Compile::EpOverlap overlap = config.compile.ep_overlap;
+  EpOverlapSection overlap = config.compile.ep_overlap;
   if (overlap.enabled == AutoSwitch::kAuto) {
     OverlapChoice choice = ChooseOverlap(request);
     overlap = choice.overlap;

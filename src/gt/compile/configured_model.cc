@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "gt/compile/expert_loads.h"
+#include "gt/job/config.h"
+#include "gt/job/derived_options.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/parallel/chunk_modules.h"
 #include "gt/parallel/parallelize.h"
@@ -58,7 +60,7 @@ ModelPtr BuildConfiguredModel(const Config& config, World& world, const Mesh& me
   if (world.size() > 1 || config.debug.collectives_of_one) {
     Parallelize(*model, world, mesh, config, ToTorch(ComputeDtypeOf(config)));
   }
-  const Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
+  const EpOverlapSection& overlap = config.compile.ep_overlap;
   if (overlap.enabled == AutoSwitch::kTrue && overlap.strategy == ChunkStrategy::kEager)
     ChunkModules(*model, overlap);
   return model;

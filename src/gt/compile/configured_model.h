@@ -5,13 +5,16 @@
 
 #include <string>
 
-#include "gt/config/config.h"
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
+#include "gt/job/sections/checkpoint.h"
+#include "gt/job/sections/training.h"
 #include "gt/models/loss.h"
 #include "gt/models/model.h"
 
 namespace gt {
+
+struct Config;
 
 at::ScalarType ToTorch(TrainingDtype dtype);
 at::ScalarType ToTorch(ExportDtype dtype);

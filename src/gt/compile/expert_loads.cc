@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "gt/job/config.h"
+#include "gt/job/derived_options.h"
 #include "gt/nn/moe.h"
 
 namespace gt {

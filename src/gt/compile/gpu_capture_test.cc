@@ -14,6 +14,7 @@
 #include "gt/compile/configured_model.h"
 #include "gt/config/command_line.h"
 #include "gt/dist/world.h"
+#include "gt/job/config.h"
 #include "gt/sim/memory_curve.h"
 #include "gt/torch_bridge/device.h"
 

@@ -9,6 +9,7 @@
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
 #include "gt/compile/memory_capacity.h"
+#include "gt/job/config.h"
 #include "gt/sim/memory_curve.h"
 
 namespace gt {
@@ -44,7 +45,7 @@ std::vector<Alternative> Alternatives(const Config& config, c10::Device device) 
     int64_t rows = smaller.training.local_batch_size /= 2;
     std::string flags = fmt::format("--training.local_batch_size {} ", rows);
     // There cannot be more chunks than rows.
-    Config::Compile::EpOverlap& overlap = smaller.compile.ep_overlap;
+    EpOverlapSection& overlap = smaller.compile.ep_overlap;
     if (overlap.enabled != AutoSwitch::kFalse && overlap.chunk_dim == ChunkDim::kBatch &&
         overlap.num_chunks > rows) {
       if (rows <= 1) overlap.enabled = AutoSwitch::kFalse;

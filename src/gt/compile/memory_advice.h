@@ -5,12 +5,13 @@
 
 #include <string>
 
-#include "gt/config/config.h"
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 #include "gt/passes/framework/manager.h"
 
 namespace gt {
+
+struct Config;
 
 // The peak of the step with other options, each as a line with its command line flag, and whether that
 // would be within `available` bytes. Captures the step once for each, which takes no memory to speak

@@ -5,6 +5,8 @@
 
 #include "gt/base/machine_memory.h"
 #include "gt/compile/configured_model.h"
+#include "gt/job/config.h"
+#include "gt/sim/cluster_path.h"
 #include "gt/sim/link_model.h"
 #include "gt/torch_bridge/device.h"
 

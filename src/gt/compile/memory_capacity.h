@@ -5,12 +5,13 @@
 
 #include <cstdint>
 
-#include "gt/config/config.h"
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 #include "gt/sim/memory_curve.h"
 
 namespace gt {
+
+struct Config;
 
 // What the training loop keeps in memory besides the step's own tensors.
 MemoryOptions StepMemory(const Config& config, const Mesh& mesh);

@@ -10,12 +10,13 @@
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
 #include "gt/compile/prediction.h"
+#include "gt/job/config.h"
 #include "gt/nn/moe.h"
 
 namespace gt {
 namespace {
 
-using Overlap = Config::Compile::EpOverlap;
+using Overlap = EpOverlapSection;
 
 // A gain that is worth the smaller kernels, given how well steps can be predicted.
 constexpr double kWorthwhile = 0.99;
@@ -75,7 +76,7 @@ Depth DepthOf(const LanguageModel& model) {
 }
 
 // Whether passes may cut the captured step, which is what the choice is about.
-bool CutsGraphs(const Config::Compile& compile) {
+bool CutsGraphs(const CompileSection& compile) {
   return compile.enable_passes && compile.ep_overlap.strategy == ChunkStrategy::kGraph;
 }
 

@@ -8,11 +8,12 @@
 #include <vector>
 
 #include "gt/compile/step_request.h"
+#include "gt/job/sections/compile.h"
 
 namespace gt {
 
 struct OverlapChoice {
-  Config::Compile::EpOverlap overlap;  // as configured, but `enabled` is true or false
+  EpOverlapSection overlap;  // as configured, but `enabled` is true or false
   // For people: what was chosen and what the runners-up would take.
   std::vector<std::string> reasons;
 };

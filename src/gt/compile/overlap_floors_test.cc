@@ -16,6 +16,7 @@
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
 #include "gt/dist/world.h"
+#include "gt/job/config.h"
 #include "gt/report/overlap_report.h"
 #include "gt/torch_bridge/device.h"
 
@@ -118,7 +119,7 @@ Predicted PredictionOf(const Case& one) {
   config.debug.moe_load = one.load;
   Predicted predicted;
   predicted.whole = StepOf(config, nullptr);
-  Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
+  EpOverlapSection& overlap = config.compile.ep_overlap;
   overlap.enabled = AutoSwitch::kTrue;
   overlap.num_chunks = one.chunks;
   if (one.way != "block") overlap.module_fqn = "layers.*.moe";

@@ -13,6 +13,7 @@
 #include "gt/compile/step_compiler.h"
 #include "gt/dist/agreement.h"
 #include "gt/dist/world.h"
+#include "gt/job/config.h"
 #include "gt/sim/routing_loads.h"
 #include "gt/train/job_test_util.h"
 

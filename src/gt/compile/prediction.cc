@@ -7,6 +7,7 @@
 #include "gt/compile/memory_capacity.h"
 #include "gt/compile/step_capture.h"
 #include "gt/compile/step_compiler.h"
+#include "gt/job/config.h"
 #include "gt/sim/memory_curve.h"
 
 namespace gt {
@@ -14,7 +15,7 @@ namespace gt {
 Prediction PredictStep(const Config& config, const Mesh& mesh, World* world, c10::Device device) {
   ModelPtr model =
       world != nullptr ? BuildConfiguredModel(config, *world, mesh) : BuildConfiguredModel(config);
-  const Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
+  const EpOverlapSection& overlap = config.compile.ep_overlap;
   const StepRequest request{
       .model = *model, .config = config, .device = device, .mesh = mesh, .world = world};
   Captured captured = CaptureUncompiled(request, overlap);

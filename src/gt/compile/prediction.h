@@ -5,11 +5,12 @@
 
 #include <cstdint>
 
-#include "gt/config/config.h"
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 
 namespace gt {
+
+struct Config;
 
 // What the step of a configured model would take, for comparing configurations: built, captured and
 // compiled by this rank alone, without memory. ep_overlap.enabled is not auto.

@@ -8,7 +8,7 @@
 
 namespace gt {
 
-Captured CaptureUncompiled(const StepRequest& request, const Config::Compile::EpOverlap& overlap) {
+Captured CaptureUncompiled(const StepRequest& request, const EpOverlapSection& overlap) {
   CaptureOptions options;
   options.device = FromTorch(request.device);
   options.name = "train_step";

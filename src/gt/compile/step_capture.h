@@ -8,6 +8,6 @@ namespace gt {
 
 // The step as eager runs it, but that the dimension that `overlap` cuts is a symbol. Its `enabled` is
 // not auto; that of the request is not looked at.
-Captured CaptureUncompiled(const StepRequest& request, const Config::Compile::EpOverlap& overlap);
+Captured CaptureUncompiled(const StepRequest& request, const EpOverlapSection& overlap);
 
 }  // namespace gt

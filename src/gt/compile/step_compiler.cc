@@ -11,7 +11,7 @@
 namespace gt {
 namespace {
 
-MemoryPolicyOptions MemoryPolicyOf(const Config::Compile& compile) {
+MemoryPolicyOptions MemoryPolicyOf(const CompileSection& compile) {
   return {compile.memory_policy, compile.full_recompute_save_ops};
 }
 
@@ -54,9 +54,9 @@ StepCompiler::StepCompiler(const Config& config, const Mesh& mesh, World* world,
   }
 }
 
-PipelineOptions StepCompiler::PipelineFor(const Config::Compile::EpOverlap& overlap) {
+PipelineOptions StepCompiler::PipelineFor(const EpOverlapSection& overlap) {
   PipelineOptions options;
-  const Config::Compile& compile = config_.compile;
+  const CompileSection& compile = config_.compile;
   options.memory = MemoryPolicyOf(compile);
   options.offload = {compile.cpu_offload_budget_gb, compile.cpu_offload_defer_n_layers,
                      compile.cpu_offload_prefetch_n_layers};
@@ -109,7 +109,7 @@ PipelineReport StepCompiler::Run(PassList passes, Graph& graph, PassContext& con
   return PassManager(std::move(passes), options).Run(graph, context);
 }
 
-PipelineReport StepCompiler::Compile(Graph& graph, const Config::Compile::EpOverlap& overlap) {
+PipelineReport StepCompiler::Compile(Graph& graph, const EpOverlapSection& overlap) {
   options_ = PipelineFor(overlap);
   unordered_ = nullptr;
   PassList passes = DefaultPipeline(options_);

@@ -9,10 +9,10 @@
 #include <string>
 
 #include "gt/compile/step_costs.h"
-#include "gt/config/config.h"
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 #include "gt/ir/graph.h"
+#include "gt/job/config.h"
 #include "gt/passes/framework/manager.h"
 #include "gt/passes/framework/process_groups.h"
 #include "gt/passes/pipeline/pipeline.h"
@@ -31,7 +31,7 @@ class StepCompiler {
                Audience audience = Audience::kJob);
 
   // All passes, with chunks as `overlap` says (its `enabled` is not auto).
-  PipelineReport Compile(Graph& graph, const Config::Compile::EpOverlap& overlap);
+  PipelineReport Compile(Graph& graph, const EpOverlapSection& overlap);
 
   // Whether the step that was compiled last has an order that depends on what things cost.
   bool can_replan() const { return unordered_ != nullptr; }
@@ -44,7 +44,7 @@ class StepCompiler {
   std::optional<Timeline> Predict(const Graph& graph);
 
  private:
-  PipelineOptions PipelineFor(const Config::Compile::EpOverlap& overlap);
+  PipelineOptions PipelineFor(const EpOverlapSection& overlap);
   JobFacts Facts();
   PipelineReport Run(PassList passes, Graph& graph, PassContext& context);
 

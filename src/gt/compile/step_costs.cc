@@ -9,6 +9,7 @@
 #include "gt/base/resources.h"
 #include "gt/dist/world_groups.h"
 #include "gt/exec/measure_costs.h"
+#include "gt/sim/cluster_path.h"
 #include "gt/storage/file_writer.h"
 
 namespace gt {

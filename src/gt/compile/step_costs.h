@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "gt/config/config.h"
 #include "gt/dist/world.h"
+#include "gt/job/config.h"
 #include "gt/sim/cost_model.h"
 #include "gt/sim/link_model.h"
 

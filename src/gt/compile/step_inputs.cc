@@ -3,6 +3,8 @@
 #include <span>
 #include <utility>
 
+#include "gt/job/config.h"
+
 namespace gt {
 
 std::vector<StepInput> StepInputs(const Config& config, const Mesh& mesh) {
@@ -16,11 +18,11 @@ std::vector<StepInput> StepInputs(const Config& config, const Mesh& mesh) {
   };
 }
 
-bool ChunksGraph(const Config::Compile::EpOverlap& overlap) {
+bool ChunksGraph(const EpOverlapSection& overlap) {
   return overlap.enabled == AutoSwitch::kTrue && overlap.strategy == ChunkStrategy::kGraph;
 }
 
-PrepareInputs OpenChunkedDim(const Config::Compile::EpOverlap& overlap, int64_t parts) {
+PrepareInputs OpenChunkedDim(const EpOverlapSection& overlap, int64_t parts) {
   const bool sequence = overlap.chunk_dim == ChunkDim::kSeq;
   SymbolicDim open{.identity = sequence ? "sequence" : "batch",
                    .low = overlap.num_chunks,

@@ -3,12 +3,13 @@
 
 #include <c10/core/Device.h>
 
-#include "gt/config/config.h"
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 #include "gt/models/model.h"
 
 namespace gt {
+
+struct Config;
 
 // All that decides what the step of this rank is. Model and configuration are used during Compile
 // alone; `world` is used as long as the step may be replanned.

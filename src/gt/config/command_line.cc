@@ -4,13 +4,13 @@
 #include <set>
 
 #include "gt/base/error.h"
-#include "gt/config/torchtitan.h"
+#include "gt/config/config_file.h"
 
 namespace gt {
 namespace {
 
 constexpr std::string_view kConfigFlag = "config";
-constexpr std::string_view kConfigFlagOfTorchtitan = "job.config_file";
+constexpr std::string_view kConfigFlagOfDialect = "job.config_file";
 constexpr std::string_view kHelpFlag = "help";
 
 bool LooksLikeFlag(std::string_view arg) { return arg.starts_with("--") && arg.size() > 2; }
@@ -80,17 +80,15 @@ CommandLine& CommandLine::Positionals(std::string name, StringList* variable, st
   return AddPositional({std::move(name), std::move(help), false, nullptr, variable});
 }
 
-CommandLine& CommandLine::WithConfig(Config* config) {
-  GT_CHECK(config_ == nullptr, "{} has a config already", program_);
-  std::vector<OptionGroup> groups = BindOptions(config);
-  for (const OptionGroup& group : groups) {
+CommandLine& CommandLine::WithConfig(ConfigBinding config) {
+  GT_CHECK(!config_, "{} has a config already", program_);
+  for (const OptionGroup& group : config.groups) {
     for (const Option& option : group.options) {
       GT_CHECK(Find(option.path()) == nullptr, "{}: flag --{} is also an option of the config",
                program_, option.path());
     }
   }
-  config_ = config;
-  config_groups_ = std::move(groups);
+  config_ = std::move(config);
   return *this;
 }
 
@@ -98,7 +96,8 @@ Option* CommandLine::Find(std::string_view name) {
   for (Option& option : flags_) {
     if (option.path() == name) return &option;
   }
-  for (OptionGroup& group : config_groups_) {
+  if (!config_) return nullptr;
+  for (OptionGroup& group : config_->groups) {
     for (Option& option : group.options) {
       if (option.path() == name) return &option;
     }
@@ -109,9 +108,11 @@ Option* CommandLine::Find(std::string_view name) {
 std::vector<std::string> CommandLine::FlagNames() const {
   std::vector<std::string> names;
   for (const Option& option : flags_) names.push_back(option.path());
-  if (config_ != nullptr) names.emplace_back(kConfigFlag);
-  for (const OptionGroup& group : config_groups_) {
-    for (const Option& option : group.options) names.push_back(option.path());
+  if (config_) {
+    names.emplace_back(kConfigFlag);
+    for (const OptionGroup& group : config_->groups) {
+      for (const Option& option : group.options) names.push_back(option.path());
+    }
   }
   names.emplace_back(kHelpFlag);
   return names;
@@ -147,13 +148,11 @@ std::size_t CommandLine::SortFlag(std::span<const std::string> args, std::size_t
   const bool next_is_value = at + 1 < args.size() && !LooksLikeFlag(args[at + 1]);
 
   const std::string_view name = flag.starts_with("--") ? flag.substr(2) : std::string_view();
-  const bool is_config_file =
-      config_ != nullptr && (name == kConfigFlag || name == kConfigFlagOfTorchtitan);
+  const bool is_config_file = config_ && (name == kConfigFlag || name == kConfigFlagOfDialect);
   Option* option = Find(name);
-  const bool is_torchtitans =
-      option == nullptr && !is_config_file && config_ != nullptr && TorchtitanReader::Knows(name);
+  const bool in_dialect = option == nullptr && !is_config_file && config_ && dialect_->Knows(name);
 
-  if (is_torchtitans) return SortTorchtitanFlag(args, at, given, problems);
+  if (in_dialect) return SortDialectFlag(args, at, given, problems);
   if (option == nullptr && !is_config_file) {
     problems.Add(ErrorCode::kUnknownOption, "unknown flag {}{}", flag,
                  DidYouMean(WithoutDashes(flag), FlagNames(), "--"));
@@ -181,28 +180,28 @@ std::size_t CommandLine::SortFlag(std::span<const std::string> args, std::size_t
   return has_value ? 1 : 2;
 }
 
-// The same for an option that torchtitan calls otherwise.
-std::size_t CommandLine::SortTorchtitanFlag(std::span<const std::string> args, std::size_t at,
-                                            Given& given, Problems& problems) const {
+// The same for an option that the dialect calls otherwise.
+std::size_t CommandLine::SortDialectFlag(std::span<const std::string> args, std::size_t at,
+                                         Given& given, Problems& problems) const {
   const std::string_view arg = args[at];
   const std::size_t equals = arg.find('=');
   const std::string name(arg.substr(2, equals == std::string_view::npos ? equals : equals - 2));
   if (equals != std::string_view::npos) {
-    given.torchtitan_flags.emplace_back(name, arg.substr(equals + 1));
+    given.dialect_flags.emplace_back(name, arg.substr(equals + 1));
     return 1;
   }
   const bool has_next =
       at + 1 < args.size() && !LooksLikeFlag(args[at + 1]) && args[at + 1] != "--";
-  if (TorchtitanReader::IsSwitch(name, config_groups_)) {
+  if (dialect_->IsSwitch(name, config_->groups)) {
     const bool spelled_out = has_next && (args[at + 1] == "true" || args[at + 1] == "false");
-    given.torchtitan_flags.emplace_back(name, spelled_out ? args[at + 1] : "true");
+    given.dialect_flags.emplace_back(name, spelled_out ? args[at + 1] : "true");
     return spelled_out ? 2 : 1;
   }
   if (!has_next) {
     problems.Add(ErrorCode::kMissingArgument, "{} needs a value", arg);
     return 1;
   }
-  given.torchtitan_flags.emplace_back(name, args[at + 1]);
+  given.dialect_flags.emplace_back(name, args[at + 1]);
   return 2;
 }
 
@@ -228,33 +227,38 @@ void CommandLine::SetPositionals(const Given& given, Problems& problems) const {
   }
 }
 
+void CommandLine::SetFromFilesAndDialect(const Given& given, Problems& problems) {
+  for (const std::string& file : given.config_files) {
+    ApplyTomlFile(file, config_->groups, *dialect_, problems);
+  }
+  for (const auto& [name, value] : given.dialect_flags) dialect_->Take(name, value, "--" + name);
+  dialect_->Apply(config_->groups, problems);
+}
+
 bool CommandLine::Parse(std::span<const std::string> args) {
   const auto flags_end = std::find(args.begin(), args.end(), "--");
   if (std::any_of(args.begin(), flags_end, IsHelp)) return false;
 
+  if (config_) dialect_ = config_->make_dialect();
   Problems problems;
   const Given given = Sort(args, problems);
-  TorchtitanReader torchtitan;
-  for (const std::string& file : given.config_files) {
-    ApplyTomlFile(file, config_groups_, torchtitan, problems);
-  }
-  for (const auto& [name, value] : given.torchtitan_flags) {
-    torchtitan.Take(name, value, "--" + name);
-  }
-  torchtitan.Apply(config_groups_, problems);
+  if (config_) SetFromFilesAndDialect(given, problems);
   std::set<const Option*> seen;
   for (const GivenFlag& flag : given.flags) {
     // A list given by flags replaces that of a config file, and grows from then on.
     const bool append = !seen.insert(flag.option).second;
-    const std::string value = TorchtitanReader::Translated(flag.option->path(), flag.value);
-    flag.option->SetFromText(value, "--" + flag.option->path(), append, problems);
+    const std::string& path = flag.option->path();
+    const std::string value = config_ ? dialect_->Translated(path, flag.value) : flag.value;
+    flag.option->SetFromText(value, "--" + path, append, problems);
   }
   SetPositionals(given, problems);
   problems.ThrowIfAny();
 
   log::SetLevel(log_level_);
-  for (const std::string& notice : torchtitan.Notices()) log::Info("{}", notice);
-  if (config_ != nullptr) Validate(*config_);
+  if (config_) {
+    for (const std::string& notice : dialect_->Notices()) log::Info("{}", notice);
+    config_->validate();
+  }
   return true;
 }
 
@@ -278,7 +282,7 @@ std::string CommandLine::Help() const {
   // --log_level, the first flag, belongs to every command and is of least interest, so it is shown
   // last.
   for (std::size_t i = 1; i < flags_.size(); ++i) help += HelpEntry(flags_[i]);
-  if (config_ != nullptr) {
+  if (config_) {
     help += HelpEntry("--config FILE",
                       "read options from a TOML file; may be repeated, later files win over "
                       "earlier ones and flags over all (also --job.config_file)");
@@ -286,7 +290,8 @@ std::string CommandLine::Help() const {
   help += HelpEntry(flags_.front());
   help += HelpEntry("--help", "print this text");
 
-  for (const OptionGroup& group : config_groups_) {
+  if (!config_) return help;
+  for (const OptionGroup& group : config_->groups) {
     help += group.name.empty() ? fmt::format("\n{}\n", group.help)
                                : fmt::format("\n{}: {}\n", group.name, group.help);
     for (const Option& option : group.options) help += HelpEntry(option);

@@ -1,5 +1,5 @@
 // The arguments of one subcommand: its own flags and positional arguments, and if wanted every
-// option of Config.
+// option of a configuration.
 //
 //   std::vector<std::string> passes;
 //   std::string input;
@@ -16,6 +16,8 @@
 // --log_level.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,7 +25,7 @@
 #include <vector>
 
 #include "gt/base/logging.h"
-#include "gt/config/config.h"
+#include "gt/config/config_binding.h"
 #include "gt/config/option.h"
 
 namespace gt {
@@ -55,7 +57,12 @@ class CommandLine {
 
   // Adds every option of the config, and --config FILE (also --job.config_file FILE), which may be
   // repeated. Flags win over files wherever they stand, and later files over earlier ones.
-  CommandLine& WithConfig(Config* config);
+  CommandLine& WithConfig(ConfigBinding config);
+  // For a struct that BindConfig(Config*), a function in the struct's namespace, describes.
+  template <typename Config>
+  CommandLine& WithConfig(Config* config) {
+    return WithConfig(BindConfig(config));
+  }
 
   // False when --help was given; the variables are then untouched. Otherwise sets the variables and
   // the log level and validates the config, or throws one gt::Error that lists everything wrong,
@@ -81,7 +88,7 @@ class CommandLine {
   // The arguments sorted out, before anything is set: flags apply only after the config files.
   struct Given {
     std::vector<GivenFlag> flags;
-    std::vector<std::pair<std::string, std::string>> torchtitan_flags;
+    std::vector<std::pair<std::string, std::string>> dialect_flags;
     std::vector<std::string> config_files;
     std::vector<std::string> positionals;
     bool unknown_flag = false;
@@ -94,8 +101,9 @@ class CommandLine {
   Given Sort(std::span<const std::string> args, Problems& problems);
   std::size_t SortFlag(std::span<const std::string> args, std::size_t at, Given& given,
                        Problems& problems);
-  std::size_t SortTorchtitanFlag(std::span<const std::string> args, std::size_t at, Given& given,
-                                 Problems& problems) const;
+  std::size_t SortDialectFlag(std::span<const std::string> args, std::size_t at, Given& given,
+                              Problems& problems) const;
+  void SetFromFilesAndDialect(const Given& given, Problems& problems);
   void SetPositionals(const Given& given, Problems& problems) const;
 
   std::string program_;
@@ -103,8 +111,8 @@ class CommandLine {
   std::vector<PositionalArgument> positionals_;
   std::vector<Option> flags_;
   log::Level log_level_;
-  Config* config_ = nullptr;
-  std::vector<OptionGroup> config_groups_;
+  std::optional<ConfigBinding> config_;
+  std::unique_ptr<Dialect> dialect_;  // of the arguments that are being parsed
 };
 
 }  // namespace gt

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "gt/base/error.h"
+#include "gt/job/config.h"
 
 namespace gt::command_line_test {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "gt/base/build_id.h"
 #include "gt/base/error.h"
+#include "gt/job/config.h"
 #include "gt/storage/checksum.h"
 
 namespace gt {

@@ -11,11 +11,12 @@
 #include <string>
 #include <string_view>
 
-#include "gt/config/config.h"
 #include "gt/dist/world.h"
 #include "gt/ir/graph.h"
 
 namespace gt {
+
+struct Config;
 
 // Version of the program and every option. The message names the first line that differs.
 void AgreeOnConfig(World& world, const Config& config);

@@ -15,6 +15,7 @@
 #include "gt/base/error.h"
 #include "gt/dist/collectives.h"
 #include "gt/ir/text.h"
+#include "gt/job/config.h"
 
 namespace gt::agreement_test {
 namespace {

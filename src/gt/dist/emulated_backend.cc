@@ -19,6 +19,7 @@
 #include "gt/base/error.h"
 #include "gt/dist/cuda_driver.h"
 #include "gt/dist/multiprocessor_claim.h"
+#include "gt/sim/cluster_path.h"
 #include "gt/sim/link_model.h"
 
 namespace gt {

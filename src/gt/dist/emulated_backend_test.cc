@@ -15,6 +15,7 @@
 
 #include "gt/dist/cuda_driver.h"
 #include "gt/dist/multiprocessor_claim.h"
+#include "gt/sim/cluster_path.h"
 #include "gt/torch_bridge/device.h"
 
 namespace gt::emulated_backend_test {

@@ -27,15 +27,15 @@ constexpr const char* kControl = "control";
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend> World::MakeBackend(const Group& group, bool on_device) {
-  auto timeout = milliseconds(seconds(config_.comm.train_timeout_seconds));
+  auto timeout = milliseconds(seconds(config_->comm.train_timeout_seconds));
   if (backend_ == CommBackend::kFake) {
     return c10::make_intrusive<IdleBackend>(static_cast<int>(group.index),
                                             static_cast<int>(group.size()));
   }
   if (backend_ == CommBackend::kEmulated) {
     if (!emulation_) {
-      const double scale = config_.debug.free_collectives ? 0 : config_.comm.emulated_time_scale;
-      emulation_ = MakeEmulation(config_.comm.cluster, scale, config_.comm.contention);
+      const double scale = config_->debug.free_collectives ? 0 : config_->comm.emulated_time_scale;
+      emulation_ = MakeEmulation(config_->comm.cluster, scale, config_->comm.contention);
     }
     return MakeEmulatedBackend(emulation_, group);
   }
@@ -45,7 +45,7 @@ c10::intrusive_ptr<c10d::Backend> World::MakeBackend(const Group& group, bool on
   if (backend_ == CommBackend::kNccl && on_device) return MakeNcclBackend(own, group, timeout);
   if (!gloo_device_) gloo_device_ = MakeGlooDevice(address_);
   BackendPtr gloo = MakeGlooBackend(own, group, timeout, gloo_device_);
-  const bool on_gpu = on_device && ChooseDevice(config_.device, local_rank_).is_cuda();
+  const bool on_gpu = on_device && ChooseDevice(config_->device, local_rank_).is_cuda();
   return on_gpu ? MakeStagedBackend(std::move(gloo), group) : gloo;
 }
 
@@ -84,7 +84,7 @@ const Group& World::MakeGroup(Group group, bool on_device) {
 }
 
 const Group* World::Along(const Mesh& mesh, MeshAxis axis) {
-  if (mesh.size(axis) == 1 && !config_.debug.collectives_of_one) return nullptr;
+  if (mesh.size(axis) == 1 && !config_->debug.collectives_of_one) return nullptr;
   std::string name(AxisName(axis));
   if (const Group* made = Find(name)) return made;
   Group group;
@@ -92,7 +92,7 @@ const Group* World::Along(const Mesh& mesh, MeshAxis axis) {
   group.description = fmt::format("axis {} of the mesh", name);
   group.ranks = mesh.Ranks(axis);
   group.index = mesh.coordinate(axis);
-  if (config_.comm.share_groups) {
+  if (config_->comm.share_groups) {
     for (const Group& made : groups_) {
       if (&made != control_ && made.ranks == group.ranks) return &made;
     }

@@ -23,7 +23,7 @@ int64_t ProductOf(std::initializer_list<int64_t> factors) {
 }
 
 // dp_shard = -1 takes what the other degrees leave.
-int64_t ShardDegree(const Config::Parallelism& degrees, int64_t world_size) {
+int64_t ShardDegree(const ParallelismSection& degrees, int64_t world_size) {
   const int64_t others =
       ProductOf({degrees.data_parallel_replicate_degree, degrees.context_parallel_degree,
                  degrees.tensor_parallel_degree, degrees.pipeline_parallel_degree});
@@ -66,7 +66,7 @@ std::string_view AxisName(MeshAxis axis) {
   return kNames[static_cast<size_t>(axis)];
 }
 
-Mesh::Mesh(const Config::Parallelism& degrees, int64_t world_size, int64_t rank)
+Mesh::Mesh(const ParallelismSection& degrees, int64_t world_size, int64_t rank)
     : world_size_(world_size), rank_(rank) {
   int64_t dp_shard = ShardDegree(degrees, world_size);
   int64_t replicate = degrees.data_parallel_replicate_degree;

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gt/config/config.h"
+#include "gt/job/sections/parallelism.h"
 
 namespace gt {
 
@@ -38,9 +38,9 @@ std::string_view AxisName(MeshAxis axis);
 class Mesh {
  public:
   // Fails with BadMesh, naming the law that is broken, when the degrees do not fit.
-  Mesh(const Config::Parallelism& degrees, int64_t world_size, int64_t rank);
+  Mesh(const ParallelismSection& degrees, int64_t world_size, int64_t rank);
   // One rank alone.
-  Mesh() : Mesh(Config::Parallelism{}, 1, 0) {}
+  Mesh() : Mesh(ParallelismSection{}, 1, 0) {}
 
   int64_t world_size() const { return world_size_; }
   int64_t rank() const { return rank_; }

@@ -11,8 +11,8 @@ namespace {
 
 using Ranks = std::vector<int64_t>;
 
-Config::Parallelism Degrees(int64_t replicate, int64_t shard, int64_t cp, int64_t tp, int64_t ep) {
-  Config::Parallelism degrees;
+ParallelismSection Degrees(int64_t replicate, int64_t shard, int64_t cp, int64_t tp, int64_t ep) {
+  ParallelismSection degrees;
   degrees.data_parallel_replicate_degree = replicate;
   degrees.data_parallel_shard_degree = shard;
   degrees.context_parallel_degree = cp;
@@ -22,7 +22,7 @@ Config::Parallelism Degrees(int64_t replicate, int64_t shard, int64_t cp, int64_
 }
 
 // The group of every rank along an axis, each listed once.
-std::vector<Ranks> Groups(const Config::Parallelism& degrees, int64_t world, MeshAxis axis) {
+std::vector<Ranks> Groups(const ParallelismSection& degrees, int64_t world, MeshAxis axis) {
   std::vector<Ranks> groups;
   for (int64_t rank = 0; rank < world; ++rank) {
     Mesh mesh(degrees, world, rank);
@@ -33,7 +33,7 @@ std::vector<Ranks> Groups(const Config::Parallelism& degrees, int64_t world, Mes
   return groups;
 }
 
-std::string MessageOf(const Config::Parallelism& degrees, int64_t world) {
+std::string MessageOf(const ParallelismSection& degrees, int64_t world) {
   try {
     Mesh mesh(degrees, world, 0);
   } catch (const Error& error) {
@@ -89,7 +89,7 @@ TEST(MeshTest, BrokenLawsAreNamed) {
             std::string::npos);
   EXPECT_NE(MessageOf(Degrees(1, kLargest, kHuge, 1, 1), 8).find("but the job has 8 ranks"),
             std::string::npos);
-  Config::Parallelism staged = Degrees(1, -1, 1, 1, 1);
+  ParallelismSection staged = Degrees(1, -1, 1, 1, 1);
   staged.pipeline_parallel_degree = 2;
   EXPECT_NE(MessageOf(staged, 8).find("no pipeline parallelism yet"), std::string::npos);
 }

@@ -10,6 +10,7 @@
 #include "gt/base/error.h"
 #include "gt/dist/store_text.h"
 #include "gt/dist/world.h"
+#include "gt/job/config.h"
 
 namespace gt {
 namespace {
@@ -56,7 +57,7 @@ std::string World::DecideForAll(const std::string& what,
 std::string World::Read(const std::string& name, int64_t writer) {
   using Clock = std::chrono::steady_clock;
   std::string key = "text/" + name;
-  auto patience = seconds(config_.comm.init_timeout_seconds);
+  auto patience = seconds(config_->comm.init_timeout_seconds);
   Clock::time_point deadline = Clock::now() + patience, next_look = Clock::now();
   int64_t beats = -1;
   try {

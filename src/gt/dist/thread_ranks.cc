@@ -20,6 +20,7 @@
 #include "gt/dist/last_resort.h"
 #include "gt/dist/world.h"
 #include "gt/dist/world_place.h"
+#include "gt/job/config.h"
 #include "gt/launch/limits.h"
 #include "gt/torch_bridge/device.h"
 

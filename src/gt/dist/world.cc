@@ -14,6 +14,7 @@
 #include "gt/base/logging.h"
 #include "gt/dist/last_resort.h"
 #include "gt/dist/world_place.h"
+#include "gt/job/config.h"
 #include "gt/launch/environment.h"
 #include "gt/launch/limits.h"
 #include "gt/torch_bridge/device.h"
@@ -39,7 +40,7 @@ CommBackend ChooseBackend(const Config& config) {
 }  // namespace
 
 World::World(const Config& config, const Place& place)
-    : config_(config),
+    : config_(std::make_unique<Config>(config)),
       rank_(place.rank),
       size_(place.size),
       local_rank_(GpuOf(config, place.local_rank)),
@@ -166,7 +167,7 @@ void World::WriteFlightRecord(const Error& reason) const {
                        reason.code() == ErrorCode::kCollectiveFailed;
   if (!communication || record_.Last().number == 0) return;
   std::filesystem::path folder =
-      std::filesystem::path(config_.dump_folder) / config_.comm.save_traces_folder;
+      std::filesystem::path(config_->dump_folder) / config_->comm.save_traces_folder;
   std::string path = (folder / fmt::format("rank_{}.jsonl", rank_)).string();
   record_.Write(path);
   log::Info("rank {}: its last collectives are in {}", rank_, path);

@@ -13,14 +13,16 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "gt/config/config.h"
 #include "gt/dist/backend_crash.h"
 #include "gt/dist/flight_record.h"
 #include "gt/dist/group.h"
 #include "gt/dist/mesh.h"
 #include "gt/dist/watch.h"
+#include "gt/job/sections/comm_backend.h"
 
 namespace gt {
+
+struct Config;
 
 // One process stands for all ranks: the others are not there, and nothing can be asked of them.
 inline bool IsPretended(CommBackend backend) {
@@ -45,9 +47,7 @@ class World {
   // Ranks that live in this process, this one included.
   int64_t ranks_in_process() const { return threads_ ? size_ : 1; }
   // Ranks that may use the memory of this rank's device, this one included.
-  int64_t ranks_on_device() const {
-    return config_.debug.share_gpu && !pretended() ? size_ : ranks_in_process();
-  }
+  int64_t ranks_on_device() const;
   // Ranks on this rank's machine, this one included, as far as the launcher says so.
   int64_t ranks_on_machine() const { return local_size_; }
   bool first() const { return rank_ == 0; }
@@ -105,7 +105,7 @@ class World {
   const Group& Control();
   std::vector<double> Reduce(std::vector<double> numbers, c10d::ReduceOp how);
 
-  Config config_;
+  std::unique_ptr<const Config> config_;
   int64_t rank_ = 0;
   int64_t size_ = 1;
   int64_t local_rank_ = 0;

@@ -89,7 +89,7 @@ void World::TakeSeat() {
 }
 
 void World::AwaitAll() {
-  auto timeout = seconds(config_.comm.init_timeout_seconds);
+  auto timeout = seconds(config_->comm.init_timeout_seconds);
   auto deadline = std::chrono::steady_clock::now() + timeout;
   // The store of a large job has many to answer.
   auto pause = std::clamp(milliseconds(size_), milliseconds(5), milliseconds(500));

@@ -8,9 +8,9 @@
 #include <memory>
 #include <string>
 
-#include "gt/config/config.h"
 #include "gt/dist/backends.h"
 #include "gt/dist/world.h"
+#include "gt/job/config.h"
 #include "gt/launch/environment.h"
 
 namespace gt {

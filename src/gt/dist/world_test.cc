@@ -12,6 +12,7 @@
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
 #include "gt/dist/collectives.h"
+#include "gt/job/config.h"
 
 namespace gt::world_test {
 namespace {

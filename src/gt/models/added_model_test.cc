@@ -14,6 +14,7 @@
 #include "gt/base/error.h"
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
+#include "gt/job/config.h"
 #include "gt/models/decoder.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/nn/blocks.h"

@@ -9,6 +9,7 @@
 
 #include "gt/base/error.h"
 #include "gt/base/workers.h"
+#include "gt/job/config.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/models/hf_mapping.h"
 #include "gt/nn/moe.h"

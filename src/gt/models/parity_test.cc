@@ -12,6 +12,7 @@
 #include "gt/base/error.h"
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
+#include "gt/job/config.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/storage/safetensors.h"
 #include "gt/train/batch.h"

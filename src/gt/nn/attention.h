@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "gt/config/config.h"
+#include "gt/job/sections/attention_choice.h"
 #include "gt/nn/flex_attention.h"
 #include "gt/nn/key_value_cache.h"
 #include "gt/nn/module.h"

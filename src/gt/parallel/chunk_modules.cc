@@ -19,7 +19,7 @@ bool ContainsModule(nn::Module& root) {
 
 }  // namespace
 
-void ChunkModules(LanguageModel& model, const Config::Compile::EpOverlap& options) {
+void ChunkModules(LanguageModel& model, const EpOverlapSection& options) {
   const bool sequence = options.chunk_dim == ChunkDim::kSeq;
   std::vector<std::string> roots;
   for (nn::Module* module : nn::ModulesOf(model)) {

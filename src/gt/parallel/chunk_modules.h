@@ -1,7 +1,7 @@
 // Makes the modules that a job selects run chunk by chunk (nn/chunking.h).
 #pragma once
 
-#include "gt/config/config.h"
+#include "gt/job/sections/compile.h"
 #include "gt/models/model.h"
 
 namespace gt {
@@ -9,6 +9,6 @@ namespace gt {
 // Modules that contain no mixture of experts are left alone, and so are modules inside a selected
 // one. Fails with NothingToChunk when none is left, and with ChunkAttention when sequences would be
 // cut in a module that contains attention.
-void ChunkModules(LanguageModel& model, const Config::Compile::EpOverlap& options);
+void ChunkModules(LanguageModel& model, const EpOverlapSection& options);
 
 }  // namespace gt

@@ -7,6 +7,7 @@
 #include "gt/base/error.h"
 #include "gt/base/fqn_pattern.h"
 #include "gt/dist/collectives.h"
+#include "gt/job/config.h"
 #include "gt/nn/attention.h"
 #include "gt/nn/blocks.h"
 #include "gt/nn/moe.h"

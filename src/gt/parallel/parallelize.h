@@ -3,12 +3,13 @@
 // not allocated yet, and its code does not know.
 #pragma once
 
-#include "gt/config/config.h"
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 #include "gt/models/model.h"
 
 namespace gt {
+
+struct Config;
 
 // Fails with NotDivisible or UnsupportedParallelism, naming the module, when the model cannot be
 // sharded like that; then the model must not be used. Makes the groups that are needed, in the same

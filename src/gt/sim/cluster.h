@@ -39,8 +39,8 @@
 #include <variant>
 #include <vector>
 
-#include "gt/config/files.h"  // ClusterPath
 #include "gt/ir/operator.h"
+#include "gt/sim/cluster_path.h"
 
 namespace gt {
 

@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "gt/config/moe_load.h"
 #include "gt/ir/graph.h"
+#include "gt/sim/moe_load.h"
 
 namespace gt {
 

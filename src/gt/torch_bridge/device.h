@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "gt/config/config.h"
+#include "gt/job/sections/device_choice.h"
 
 namespace gt {
 

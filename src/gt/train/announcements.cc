@@ -8,6 +8,7 @@
 #include "gt/base/byte_text.h"
 #include "gt/compile/configured_model.h"
 #include "gt/compile/memory_advice.h"
+#include "gt/job/config.h"
 #include "gt/report/memory_report.h"
 #include "gt/report/overlap_report.h"
 #include "gt/torch_bridge/device.h"

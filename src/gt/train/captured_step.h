@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "gt/compile/compile.h"
-#include "gt/config/config.h"
+#include "gt/job/sections/compile.h"
 #include "gt/models/model.h"
 #include "gt/sim/memory_curve.h"
 #include "gt/train/step.h"

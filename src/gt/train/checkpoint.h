@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "gt/config/config.h"
-#include "gt/config/trajectory.h"
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
+#include "gt/job/config.h"
+#include "gt/job/trajectory.h"
 #include "gt/models/model.h"
 #include "gt/storage/async_saver.h"
 #include "gt/storage/file_writer.h"

@@ -14,6 +14,7 @@
 #include "gt/compile/configured_model.h"
 #include "gt/compile/memory_advice.h"
 #include "gt/dist/world.h"
+#include "gt/job/config.h"
 #include "gt/parallel/chunk_modules.h"
 #include "gt/torch_bridge/generator.h"
 #include "gt/train/batch.h"
@@ -43,7 +44,7 @@ Config JobOf(const char* model, const char* flavor, const Region& region, int64_
       5;  // neither extent is a multiple of any number of chunks here
   config.training.seq_len = 23;
   config.training.mixed_precision_param = ComputeDtype::kBfloat16;
-  Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
+  EpOverlapSection& overlap = config.compile.ep_overlap;
   overlap.enabled = AutoSwitch::kTrue;
   overlap.module_fqn = region.modules;
   overlap.chunk_dim = region.dim;
@@ -118,7 +119,7 @@ class Comparison {
   Outcome Run(const Config& config) {
     GeneratorScope generator;
     ModelPtr model = BuildConfiguredModel(config);
-    const Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
+    const EpOverlapSection& overlap = config.compile.ep_overlap;
     if (overlap.enabled == AutoSwitch::kTrue && overlap.strategy == ChunkStrategy::kEager)
       ChunkModules(*model, overlap);
     InitializeModel(*model, config, at::kCPU);

@@ -7,6 +7,7 @@
 #include "gt/base/byte_text.h"
 #include "gt/base/text.h"
 #include "gt/compile/configured_model.h"
+#include "gt/job/config.h"
 #include "gt/launch/child_process.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/report/progress_bar.h"

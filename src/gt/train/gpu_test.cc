@@ -14,6 +14,7 @@
 #include "gt/compile/configured_model.h"
 #include "gt/dist/world.h"
 #include "gt/exec/transfer.h"
+#include "gt/job/config.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/train/batch.h"
 #include "gt/train/eager_step.h"
@@ -185,7 +186,7 @@ class Jobs : public ::testing::Test {
     return config;
   }
   static Config Chunked(Config config, const Region& region, ChunkStrategy strategy) {
-    Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
+    EpOverlapSection& overlap = config.compile.ep_overlap;
     overlap.enabled = AutoSwitch::kTrue;
     overlap.module_fqn = region.modules;
     overlap.chunk_dim = region.dim;

@@ -9,10 +9,10 @@
 #include <optional>
 #include <set>
 
-#include "gt/config/config.h"
 #include "gt/data/loader.h"
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
+#include "gt/job/config.h"
 #include "gt/models/model.h"
 #include "gt/report/tensorboard.h"
 #include "gt/torch_bridge/cpu_memory.h"

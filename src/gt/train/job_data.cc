@@ -5,6 +5,7 @@
 #include "gt/base/error.h"
 #include "gt/base/resources.h"
 #include "gt/base/text.h"
+#include "gt/job/config.h"
 #include "gt/train/tokenizer_export.h"
 
 namespace gt {

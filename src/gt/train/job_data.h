@@ -5,13 +5,14 @@
 #include <optional>
 #include <string>
 
-#include "gt/config/config.h"
 #include "gt/data/loader.h"
 #include "gt/dist/mesh.h"
 #include "gt/models/model.h"
 #include "gt/tokenizer/tokenizer.h"
 
 namespace gt {
+
+struct Config;
 
 // Bytes, where no tokenizer is named and the vocabulary is too small for the one that ships with the
 // program. True: they were chosen.

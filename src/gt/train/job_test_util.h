@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "gt/job/config.h"
 #include "gt/train/trainer.h"
 
 namespace gt {

@@ -19,6 +19,7 @@
 #include "gt/compile/configured_model.h"
 #include "gt/compile/expert_loads.h"
 #include "gt/exec/program.h"
+#include "gt/job/config.h"
 #include "gt/nn/moe.h"
 #include "gt/torch_bridge/generator.h"
 #include "gt/train/batch.h"
@@ -48,7 +49,7 @@ Config Job(const char* model, const char* flavor, int64_t ranks) {
 }
 
 Config InChunks(Config config, const char* modules, ChunkDim dim, int64_t chunks) {
-  Config::Compile::EpOverlap& overlap = config.compile.ep_overlap;
+  EpOverlapSection& overlap = config.compile.ep_overlap;
   overlap.enabled = AutoSwitch::kTrue;
   overlap.module_fqn = modules;
   overlap.chunk_dim = dim;

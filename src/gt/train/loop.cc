@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "gt/job/config.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/train/micro_batches.h"
 #include "gt/train/state_hash.h"

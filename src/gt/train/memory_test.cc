@@ -15,6 +15,7 @@
 #include "gt/compile/memory_capacity.h"
 #include "gt/exec/host_pool.h"
 #include "gt/exec/transfer.h"
+#include "gt/job/config.h"
 #include "gt/torch_bridge/cpu_memory.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/torch_bridge/generator.h"

@@ -10,6 +10,7 @@
 #include "gt/base/error.h"
 #include "gt/base/text.h"
 #include "gt/compile/configured_model.h"
+#include "gt/job/config.h"
 #include "gt/train/metrics.h"
 
 namespace gt {

@@ -20,9 +20,11 @@
 #include <string>
 #include <vector>
 
-#include "gt/config/config.h"
+#include "gt/job/sections/training.h"
 
 namespace gt {
+
+struct Config;
 
 enum class ModelPart {
   kEmbedding,

@@ -6,6 +6,7 @@
 
 #include "gt/base/error.h"
 #include "gt/compile/configured_model.h"
+#include "gt/job/config.h"
 #include "gt/torch_bridge/cpu_memory.h"
 
 namespace gt::model_report_test {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gt/config/config.h"
+#include "gt/job/config.h"
 #include "gt/models/model.h"
 #include "gt/train/job_data.h"
 

@@ -7,6 +7,7 @@
 
 #include "gt/base/error.h"
 #include "gt/compile/configured_model.h"
+#include "gt/job/config.h"
 #include "gt/testing/temp_folder.h"
 #include "gt/train/checkpoint.h"
 #include "gt/train/generate.h"

@@ -29,7 +29,7 @@ NamedTensors NamedParameters(const torch::nn::Module& module) {
   return named;
 }
 
-AdamW::AdamW(const NamedTensors& parameters, const Config::Optimizer& config) : config_(config) {
+AdamW::AdamW(const NamedTensors& parameters, const OptimizerSection& config) : config_(config) {
   size_t lanes = parameters.empty() ? 1 : StreamFanWidth(parameters[0].second.device());
   std::vector<Group> groups(2 * lanes);  // first those that decay
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -163,7 +163,7 @@ Clipping ClippingFor(double norm, double max_norm) {
   return clipping;
 }
 
-double LearningRateFactor(int64_t step, int64_t total_steps, const Config::LrScheduler& config) {
+double LearningRateFactor(int64_t step, int64_t total_steps, const LrSchedulerSection& config) {
   int64_t warmup = std::min(config.warmup_steps, total_steps);
   auto decay =
       static_cast<int64_t>(std::llround(static_cast<double>(total_steps) * config.decay_ratio));

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "gt/config/config.h"
+#include "gt/job/sections/optimizer.h"
 
 namespace gt {
 
@@ -22,7 +22,7 @@ NamedTensors NamedParameters(const torch::nn::Module& module);
 class AdamW {
  public:
   // Parameters whose name matches a pattern of config.no_decay do not decay.
-  AdamW(const NamedTensors& parameters, const Config::Optimizer& config);
+  AdamW(const NamedTensors& parameters, const OptimizerSection& config);
 
   // One update. gradients[i] belongs to parameter i; an undefined one leaves its parameter alone.
   // The gradients count times `factor`, and are overwritten when that is not 1.
@@ -50,7 +50,7 @@ class AdamW {
                  double factor);
 
   std::vector<Group> groups_;
-  Config::Optimizer config_;
+  OptimizerSection config_;
 };
 
 // Gradients as the optimizer wants them: each with the strides of its parameter and with memory of
@@ -75,6 +75,6 @@ Clipping ClippingFor(double norm, double max_norm);
 
 // The factor on the learning rate at step 0, 1, ...: linear warm-up, constant, decay to
 // min_lr_factor.
-double LearningRateFactor(int64_t step, int64_t total_steps, const Config::LrScheduler& config);
+double LearningRateFactor(int64_t step, int64_t total_steps, const LrSchedulerSection& config);
 
 }  // namespace gt

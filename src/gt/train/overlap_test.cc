@@ -15,6 +15,7 @@
 #include "gt/compile/step_costs.h"
 #include "gt/dist/world.h"
 #include "gt/exec/measure_costs.h"
+#include "gt/job/config.h"
 #include "gt/report/overlap_report.h"
 #include "gt/train/batch.h"
 #include "gt/train/captured_step.h"

@@ -11,6 +11,7 @@
 #include "gt/base/error.h"
 #include "gt/compile/configured_model.h"
 #include "gt/dist/world.h"
+#include "gt/job/config.h"
 #include "gt/testing/slow_tests.h"
 #include "gt/train/job_test_util.h"
 #include "gt/train/step_plan.h"

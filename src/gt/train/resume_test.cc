@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "gt/base/error.h"
+#include "gt/job/config.h"
 #include "gt/train/trainer.h"
 
 namespace gt::resume_test {

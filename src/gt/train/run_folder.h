@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gt/config/config.h"
+#include "gt/job/config.h"
 #include "gt/storage/folder_claim.h"
 
 namespace gt {

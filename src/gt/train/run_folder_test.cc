@@ -11,6 +11,7 @@
 
 #include "gt/base/error.h"
 #include "gt/base/text.h"
+#include "gt/job/config.h"
 #include "gt/testing/temp_folder.h"
 #include "gt/train/trainer.h"
 

@@ -10,6 +10,7 @@
 
 #include "gt/base/text.h"
 #include "gt/compile/configured_model.h"
+#include "gt/job/config.h"
 #include "gt/report/overlap_report.h"
 #include "gt/storage/file_writer.h"
 #include "gt/torch_bridge/device.h"

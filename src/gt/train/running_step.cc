@@ -18,7 +18,7 @@ RunningStep::RunningStep(Job& job, std::optional<StepPlan> plan, int64_t first_s
     AnnounceEager(job);
     return;
   }
-  const Config::Compile& compile = job.config.compile;
+  const CompileSection& compile = job.config.compile;
   memory_ = std::move(plan->memory);
   predicted_peak_ = plan->predicted_peak;
   predicted_ = std::move(plan->compiled.predicted);

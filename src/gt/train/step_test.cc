@@ -10,6 +10,7 @@
 #include "gt/exec/reference.h"
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
+#include "gt/job/config.h"
 #include "gt/passes/framework/registry.h"
 #include "gt/passes/pipeline/pipeline.h"
 #include "gt/torch_bridge/device.h"

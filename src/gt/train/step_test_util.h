@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "gt/config/config.h"
+#include "gt/job/config.h"
 #include "gt/models/model.h"
 #include "gt/train/batch.h"
 #include "gt/train/step.h"

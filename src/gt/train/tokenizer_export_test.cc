@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "gt/job/config.h"
 #include "gt/testing/temp_folder.h"
 #include "gt/train/model_source.h"
 #include "gt/train/trainer.h"

@@ -8,6 +8,7 @@
 
 #include "gt/base/error.h"
 #include "gt/dist/world.h"
+#include "gt/job/config.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/train/announcements.h"
 #include "gt/train/finish.h"

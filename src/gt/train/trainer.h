@@ -1,10 +1,11 @@
 // Training a model: the ranks, the job on each of them, its compiled step, the loop.
 #pragma once
 
-#include "gt/config/config.h"
 #include "gt/train/summary.h"
 
 namespace gt {
+
+struct Config;
 
 class World;
 

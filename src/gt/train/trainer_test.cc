@@ -11,6 +11,7 @@
 
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
+#include "gt/job/config.h"
 #include "gt/report/progress_bar.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/train/metrics.h"
@@ -262,7 +263,7 @@ TEST_F(TrainerTest, WritesTheResolvedConfig) {
 }
 
 TEST(LearningRate, WarmsUpStaysAndDecaysToZero) {
-  Config::LrScheduler schedule;
+  LrSchedulerSection schedule;
   schedule.warmup_steps = 2;
   schedule.decay_ratio = 0.8;
   std::vector<double> factors;
@@ -277,7 +278,7 @@ TEST(LearningRate, WarmsUpStaysAndDecaysToZero) {
 }
 
 TEST(LearningRate, WarmUpLongerThanTheRunIsCut) {
-  Config::LrScheduler schedule;
+  LrSchedulerSection schedule;
   schedule.warmup_steps = 100;
   EXPECT_EQ(LearningRateFactor(0, 4, schedule), 0.25);
   EXPECT_EQ(LearningRateFactor(3, 4, schedule), 1.0);
@@ -325,7 +326,7 @@ TEST(Metrics, ReadsWell) {
 }
 
 TEST(AdamWTest, FollowsTheFormula) {
-  Config::Optimizer config;
+  OptimizerSection config;
   config.weight_decay = 0.1;
   at::Tensor parameter = at::full({3}, 2.0, at::kDouble),
              gradient = at::full({3}, 0.5, at::kDouble);

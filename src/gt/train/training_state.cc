@@ -8,7 +8,7 @@
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
 #include "gt/compile/configured_model.h"
-#include "gt/config/trajectory.h"
+#include "gt/job/trajectory.h"
 #include "gt/train/run_folder.h"
 #include "gt/train/say.h"
 

@@ -33,16 +33,7 @@ SymbolId FindSymbol(const Graph& graph, const ChunkOptions& options) {
 }  // namespace
 
 Chunk::Chunk(ChunkOptions options) {
-  Declare("modules", &options_.modules,
-          "modules to cut, by pattern; those in which no tokens are exchanged are left alone",
-          NotEmpty());
-  Declare("symbol", &options_.symbol, "the symbol of the extent that is cut", NotEmpty());
-  Declare("dim", &options_.dim, "what that extent is");
-  Declare("chunks", &options_.chunks, "into how many", Within(2, 1024));
-  Declare("strict", &options_.strict,
-          "each chunk's gradients go through casts and collectives of their own");
-  Declare("keep_across_roots", &options_.keep_across_roots,
-          "hand chunks on from module to module where nothing needs the whole value");
+  Declare(&options_);
   options_ = std::move(options);
 }
 

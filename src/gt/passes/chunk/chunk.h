@@ -5,21 +5,10 @@
 
 #include <string>
 
-#include "gt/config/config.h"
+#include "gt/passes/chunk/chunk_options.h"
 #include "gt/passes/framework/pass.h"
 
 namespace gt {
-
-struct ChunkOptions {
-  std::string modules = "layers.*";  // which modules are cut (base/fqn_pattern.h)
-  std::string symbol = "s0";         // the extent that is cut, as the graph names it
-  ChunkDim dim = ChunkDim::kBatch;   // what that extent is
-  int64_t chunks = 2;
-  // Each chunk's gradients go through casts and collectives of their own.
-  bool strict = false;
-  // A chunk of one module's result is the next module's input, without a detour over the whole.
-  bool keep_across_roots = true;
-};
 
 class Chunk : public Pass {
  public:

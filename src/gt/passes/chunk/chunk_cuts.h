@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include "gt/config/config.h"
 #include "gt/ir/graph.h"
 #include "gt/passes/chunk/chunk_layout.h"
+#include "gt/passes/chunk/chunk_options.h"
 
 namespace gt {
 

@@ -230,7 +230,7 @@ class CopyRemover {
 }  // namespace
 
 Canonicalize::Canonicalize(CanonicalizeOptions options) {
-  Declare("remove_copies", &options_.remove_copies, "remove copies that change nothing");
+  Declare(&options_);
   options_ = options;
 }
 

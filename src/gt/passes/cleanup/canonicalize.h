@@ -9,7 +9,8 @@
 namespace gt {
 
 struct CanonicalizeOptions {
-  bool remove_copies = true;
+  GT_OPTION(bool, remove_copies, true, Any(), "remove copies that change nothing");
+  GT_END_OPTIONS(CanonicalizeOptions);
 };
 
 class Canonicalize : public Pass {

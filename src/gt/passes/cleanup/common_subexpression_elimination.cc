@@ -180,15 +180,7 @@ void Replace(Graph& graph, Node* node, Node* by, EscapingStorage& escaping) {
 
 CommonSubexpressionElimination::CommonSubexpressionElimination(
     CommonSubexpressionEliminationOptions options) {
-  Declare(
-      "cross_phase", &options_.cross_phase,
-      "what may be shared between forward, loss and backward: a value that backward computes anew "
-      "need not be kept until then, a view costs nothing either way");
-  Declare(
-      "max_factory_bytes", &options_.max_factory_bytes,
-      "tensors made from nothing (zeros, arange) are shared up to this size; holding a larger one "
-      "costs more than making it again",
-      AtLeast(0));
+  Declare(&options_);
   options_ = options;
 }
 

@@ -13,8 +13,13 @@ template <>
 inline constexpr std::array<std::string_view, 3> kEnumNames<CrossPhase> = {"none", "views", "all"};
 
 struct CommonSubexpressionEliminationOptions {
-  CrossPhase cross_phase = CrossPhase::kViews;
-  int64_t max_factory_bytes = 64 * 1024;
+  GT_OPTION(CrossPhase, cross_phase, CrossPhase::kViews, Any(),
+            "what may be shared between forward, loss and backward: a value that backward computes "
+            "anew need not be kept until then, a view costs nothing either way");
+  GT_OPTION(int64_t, max_factory_bytes, 64 * 1024, AtLeast(0),
+            "tensors made from nothing (zeros, arange) are shared up to this size; holding a "
+            "larger one costs more than making it again");
+  GT_END_OPTIONS(CommonSubexpressionEliminationOptions);
 };
 
 class CommonSubexpressionElimination : public Pass {

@@ -337,8 +337,7 @@ void CheckNoSymbolLeft(const Graph& graph, const std::vector<bool>& gone) {
 }
 
 Concretize::Concretize(ConcretizeOptions options) {
-  Declare("symbols", &options_.symbols,
-          "input symbols that become numbers, by name; none: every one of the graph");
+  Declare(&options_);
   options_ = std::move(options);
 }
 

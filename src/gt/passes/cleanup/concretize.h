@@ -8,7 +8,9 @@
 namespace gt {
 
 struct ConcretizeOptions {
-  StringList symbols;  // empty: every input symbol of the graph
+  GT_OPTION(StringList, symbols, {}, Any(),
+            "input symbols that become numbers, by name; none: every one of the graph");
+  GT_END_OPTIONS(ConcretizeOptions);
 };
 
 class Concretize : public Pass {

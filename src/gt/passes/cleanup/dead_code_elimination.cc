@@ -56,10 +56,7 @@ class LiveSymbols {
 }  // namespace
 
 DeadCodeElimination::DeadCodeElimination(DeadCodeEliminationOptions options) {
-  Declare("drop_random", &options_.drop_random,
-          "also remove unused random operators; what the later ones draw changes");
-  Declare("drop_collectives", &options_.drop_collectives,
-          "also remove unused collectives; only right if every rank removes the same ones");
+  Declare(&options_);
   options_ = options;
 }
 

@@ -6,8 +6,11 @@
 namespace gt {
 
 struct DeadCodeEliminationOptions {
-  bool drop_random = false;
-  bool drop_collectives = false;
+  GT_OPTION(bool, drop_random, false, Any(),
+            "also remove unused random operators; what the later ones draw changes");
+  GT_OPTION(bool, drop_collectives, false, Any(),
+            "also remove unused collectives; only right if every rank removes the same ones");
+  GT_END_OPTIONS(DeadCodeEliminationOptions);
 };
 
 class DeadCodeElimination : public Pass {

@@ -37,6 +37,11 @@ bool Pass::Run(Graph& graph) {
   return Run(graph, context);
 }
 
+void Pass::DeclareAll(std::vector<Option> options) {
+  options_ = std::move(options);
+  for (const Option& option : options_) defaults_.push_back(option.TomlText());
+}
+
 std::string Pass::Spec() const {
   std::vector<std::string> given;
   for (size_t i = 0; i < options_.size(); ++i) {

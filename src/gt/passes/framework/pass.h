@@ -27,7 +27,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gt/config/option.h"
+#include "gt/config/option_struct.h"
 #include "gt/ir/graph.h"
 #include "gt/passes/framework/context.h"
 
@@ -75,15 +75,16 @@ class Pass {
   // analysis of it, call PassContext::Invalidate; Run itself does so at the end.
   virtual bool RunImpl(Graph& graph, PassContext& context) = 0;
 
-  // Called by constructors while the variable still has its default.
-  template <typename T>
-  void Declare(std::string name, T* variable, std::string help, Limit limit = Any()) {
-    options_.emplace_back(std::move(name), variable, limit, std::move(help));
-    defaults_.push_back(options_.back().TomlText());
+  // Called by constructors while the struct (config/option_struct.h) still has its defaults.
+  template <typename Options>
+  void Declare(Options* options) {
+    DeclareAll(BindOptions(options).front().options);
   }
 
  private:
   friend class Counter;
+  void DeclareAll(std::vector<Option> options);
+
   std::vector<Option> options_;
   std::vector<std::string> defaults_;  // of each option, as TOML
   std::vector<Counter*> counters_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "gt/base/error.h"
+#include "gt/config/option_table.h"
 
 namespace gt {
 namespace {
@@ -128,16 +129,6 @@ class SpecParser {
   size_t position_ = 0;
 };
 
-std::string OptionsTable(const Pass& pass) {
-  if (pass.options().empty()) return "";
-  std::string table = "\n| option | value | default | |\n|---|---|---|---|\n";
-  for (const Option& option : pass.options()) {
-    table += fmt::format("| `{}` | {} | `{}` | {} |\n", option.path(), option.Expected(),
-                         option.default_text(), option.help());
-  }
-  return table;
-}
-
 std::string CountersTable(const Pass& pass) {
   if (pass.counters().empty()) return "";
   std::string table = "\n| statistic | |\n|---|---|\n";
@@ -151,7 +142,7 @@ std::string PassSection(const Pass& pass) {
   const PassInfo& info = pass.info();
   return fmt::format("\n## {}\n{}\n\n{}\n\n- Reads: {}\n- Writes: {}\n- Never: {}\n{}{}", info.name,
                      info.summary, info.description, info.reads, info.writes, info.never,
-                     OptionsTable(pass), CountersTable(pass));
+                     OptionTable(pass.options()), CountersTable(pass));
 }
 
 constexpr std::string_view kMarkdownHead = R"(# Passes

@@ -94,32 +94,33 @@ TEST(PassRegistry, RejectsMalformedLists) {
 // A pass whose options have every type, to see that what Spec prints is read back.
 class ManyOptions : public Pass {
  public:
-  ManyOptions() {
-    Declare("names", &names, "");
-    Declare("text", &text, "");
-    Declare("ratio", &ratio, "");
-  }
+  ManyOptions() { Declare(&values); }
   const PassInfo& info() const override {
     static constexpr PassInfo kInfo = {
         .name = "many", .summary = "", .description = "", .reads = "", .writes = "", .never = ""};
     return kInfo;
   }
   bool RunImpl(Graph&, PassContext&) override { return false; }
-  StringList names = {"default"};
-  std::string text;
-  double ratio = 0.5;
+
+  struct Options {
+    GT_OPTION(StringList, names, {"default"}, Any(), "");
+    GT_OPTION(std::string, text, "", Any(), "");
+    GT_OPTION(double, ratio, 0.5, Any(), "");
+    GT_END_OPTIONS(Options);
+  } values;
 };
 
 TEST(PassSpec, QuotesWhatNeedsIt) {
   ManyOptions pass;
+  ManyOptions::Options& options = pass.values;
   EXPECT_EQ(pass.Spec(), "many");
-  pass.names = {"layers.*.moe", "loss"};
-  pass.text = "a, {\"b\"}";
-  pass.ratio = 0.25;
+  options.names = {"layers.*.moe", "loss"};
+  options.text = "a, {\"b\"}";
+  options.ratio = 0.25;
   EXPECT_EQ(pass.Spec(), R"(many{names=layers.*.moe,names=loss,text="a, {\"b\"}",ratio=0.25})");
-  pass.names.clear();
-  pass.text.clear();
-  pass.ratio = 0.5;
+  options.names.clear();
+  options.text.clear();
+  options.ratio = 0.5;
   EXPECT_EQ(pass.Spec(), R"(many{names=""})");
 }
 

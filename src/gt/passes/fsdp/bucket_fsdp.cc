@@ -204,9 +204,7 @@ class Packer {
 }  // namespace
 
 BucketFsdp::BucketFsdp(BucketFsdpOptions options) {
-  Declare("prefetch", &options_.prefetch,
-          "blocks that gathers of parameters start ahead of their own; 0 starts them at their use",
-          AtLeast(0));
+  Declare(&options_);
   options_ = options;
 }
 

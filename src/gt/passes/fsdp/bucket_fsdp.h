@@ -3,12 +3,9 @@
 #pragma once
 
 #include "gt/passes/framework/pass.h"
+#include "gt/passes/fsdp/bucket_fsdp_options.h"
 
 namespace gt {
-
-struct BucketFsdpOptions {
-  int64_t prefetch = 1;  // blocks that a gather starts ahead of its own
-};
 
 // Gathers of parameters, and reductions of what becomes a gradient of one, are packed together if
 // they belong to one block, direction, group and dtype. Experts have buckets of their own. Gathers

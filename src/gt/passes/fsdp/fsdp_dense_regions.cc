@@ -171,10 +171,7 @@ struct PlaceInOrder {
 
 }  // namespace
 
-FsdpDenseRegions::FsdpDenseRegions() {
-  Declare("strict", &strict_,
-          "fail if dependencies keep a collective from its place, instead of leaving it");
-}
+FsdpDenseRegions::FsdpDenseRegions() { Declare(&options_); }
 
 const PassInfo& FsdpDenseRegions::info() const {
   static constexpr PassInfo kInfo = {
@@ -374,7 +371,7 @@ class FsdpDenseRegions::Planner {
   }
 
   bool Block(const Node& node, std::string_view where, const Node& by, std::string_view why) {
-    if (pass_.strict_) {
+    if (pass_.options_.strict) {
       Fail(ErrorCode::kMoveBlocked,
            "{} cannot move to {}: {} {}. Leave out the option strict to let it stay",
            BucketedName(node), where, BucketedName(by), why);

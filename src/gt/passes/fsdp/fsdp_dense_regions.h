@@ -6,6 +6,12 @@
 
 namespace gt {
 
+struct FsdpDenseRegionsOptions {
+  GT_OPTION(bool, strict, false, Any(),
+            "fail if dependencies keep a collective from its place, instead of leaving it");
+  GT_END_OPTIONS(FsdpDenseRegionsOptions);
+};
+
 // The dense region of a transformer block, in each direction, is its compute outside of experts; in a
 // block that exchanges no tokens it is all its compute. With blocks counted in the model's order:
 //   gather of block i, forward        starts with the dense region of block i - 1
@@ -24,7 +30,7 @@ class FsdpDenseRegions : public Pass {
 
  private:
   class Planner;
-  bool strict_ = false;
+  FsdpDenseRegionsOptions options_;
   Counter gathers_{this, "gathers", "gathers that start with a dense region"};
   Counter reductions_{this, "reductions", "reductions that start in a dense region"};
   Counter waits_{this, "waits", "waits for gradients at the end of the step"};

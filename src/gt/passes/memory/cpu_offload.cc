@@ -509,15 +509,7 @@ class OffloadRewriter {
 }  // namespace
 
 CpuOffload::CpuOffload(CpuOffloadOptions options) {
-  Declare("budget_gb", &options_.budget_gb, "GiB of host memory to fill; 0: no limit", AtLeast(0));
-  Declare("defer_layers", &options_.defer_layers,
-          "layers after its own in which a value may still be on its way to the host; 0 waits "
-          "behind the last forward use",
-          AtLeast(0));
-  Declare("prefetch_layers", &options_.prefetch_layers,
-          "layers of the backward that a value starts back ahead of its own; 0 fetches it at its "
-          "use",
-          AtLeast(0));
+  Declare(&options_);
   options_ = options;
 }
 

@@ -2,14 +2,9 @@
 #pragma once
 
 #include "gt/passes/framework/pass.h"
+#include "gt/passes/memory/cpu_offload_options.h"
 
 namespace gt {
-
-struct CpuOffloadOptions {
-  double budget_gb = 100;       // GiB of host memory; 0: no limit
-  int64_t defer_layers = 1;     // how long a copy to the host may take before compute waits for it
-  int64_t prefetch_layers = 1;  // how far ahead of its use a value starts back
-};
 
 // A value %t that leaves becomes, in the forward and then in the backward,
 //   %t_offload = gt::offload(%t)                          directly behind %t

@@ -253,10 +253,7 @@ std::vector<SaveSelector> ReadSaveSelectors(const MemoryPolicyOptions& options) 
 }
 
 ApplyMemoryPolicy::ApplyMemoryPolicy(MemoryPolicyOptions options) {
-  Declare("policy", &options_.policy, "how much of the forward is kept for the backward");
-  Declare("save", &options_.save,
-          "what `full` keeps nevertheless: FQN_PATTERN::OPERATOR, such as "
-          "layers.*.attention.wq::aten::mm");
+  Declare(&options_);
   options_ = std::move(options);
 }
 

@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include "gt/config/config.h"
 #include "gt/passes/framework/pass.h"
+#include "gt/passes/memory/memory_policy_options.h"
 
 namespace gt {
 
-// What the policies (config/config.h) mean here:
+// What the policies mean:
 //   none     keeps everything that the backward uses
 //   default  keeps what is dear to compute (the table KeptOperators), computes the rest again
 //   eager    as default, but every second matrix product of a layer is computed again
@@ -57,11 +57,6 @@ struct SaveSelector {
 // Reads "layers.*.attention.wq::aten::mm"; the operator may also be written aten.mm.default. Fails
 // if the text is malformed, the operator does not exist, or its results are never kept (views).
 SaveSelector ParseSaveSelector(std::string_view text);
-
-struct MemoryPolicyOptions {
-  MemoryPolicy policy = MemoryPolicy::kDefault;
-  StringList save = {};  // selectors, for `full` alone
-};
 
 // Fails if the selectors cannot be read, or if there are any and the policy is not `full`.
 std::vector<SaveSelector> ReadSaveSelectors(const MemoryPolicyOptions& options);

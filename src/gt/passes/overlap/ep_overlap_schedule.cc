@@ -67,19 +67,7 @@ bool InBody(const Node& node) {
 }  // namespace
 
 EpOverlapSchedule::EpOverlapSchedule(EpOverlapOptions options) {
-  Declare("mode", &options_.mode,
-          "how filler is chosen: by predicted times, by structure alone, or not at all");
-  Declare("memory_headroom", &options_.memory_headroom,
-          "share by which the memory that the step allocates may grow, with mode cost; negative: "
-          "memory_budget alone decides",
-          Within(-1, 10));
-  Declare(
-      "memory_budget", &options_.memory_budget,
-      "bytes of the device that may be in use at once, with mode cost; 0: what the job may plan "
-      "with",
-      AtLeast(0));
-  Declare("pair_first", &options_.pair_first,
-          "with mode structural: token counts of all chunks go to the host together");
+  Declare(&options_);
   options_ = options;
 }
 

@@ -6,23 +6,11 @@
 #include <vector>
 
 #include "gt/analysis/dependencies.h"
-#include "gt/config/config.h"
 #include "gt/passes/framework/pass.h"
+#include "gt/passes/overlap/ep_overlap_options.h"
 #include "gt/passes/overlap/order_text.h"
 
 namespace gt {
-
-struct EpOverlapOptions {
-  OverlapSchedule mode = OverlapSchedule::kCost;
-  // Share by which the memory that the step allocates may grow; negative: up to `memory_budget`.
-  double memory_headroom = -1;
-  // Bytes that may be in use at once, whatever the headroom: by what the step allocates, and by what
-  // is there all the time. 0: PassContext::MemoryBudget.
-  int64_t memory_budget = 0;
-  // Copies of token counts of all chunks go to the host together, for modules that begin with their
-  // exchange (structural mode).
-  bool pair_first = false;
-};
 
 class EpOverlapSchedule : public Pass {
  public:

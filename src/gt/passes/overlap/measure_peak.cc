@@ -6,11 +6,7 @@
 namespace gt {
 
 MeasurePeak::MeasurePeak(MeasurePeakOptions options) {
-  Declare(
-      "bucket_prefetch", &options_.bucket_prefetch,
-      "the prefetch of the bucket_fsdp that comes later, with which the copy is bucketed before "
-      "it is measured; negative: none comes",
-      AtLeast(-1));
+  Declare(&options_);
   options_ = options;
 }
 

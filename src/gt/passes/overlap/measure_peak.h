@@ -9,9 +9,10 @@
 namespace gt {
 
 struct MeasurePeakOptions {
-  // As in BucketFsdpOptions, if the step will be bucketed later, and the copy that is measured with
-  // it; negative: it will not.
-  int64_t bucket_prefetch = -1;
+  GT_OPTION(int64_t, bucket_prefetch, -1, AtLeast(-1),
+            "the prefetch of the bucket_fsdp that comes later, with which the copy is bucketed "
+            "before it is measured; negative: none comes");
+  GT_END_OPTIONS(MeasurePeakOptions);
 };
 
 class MeasurePeak : public Pass {

@@ -1,0 +1,131 @@
+// [compile]: how the train step runs.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "gt/base/text.h"
+#include "gt/config/auto_switch.h"
+#include "gt/config/option_struct.h"
+#include "gt/passes/chunk/chunk_options.h"
+#include "gt/passes/fsdp/bucket_fsdp_options.h"
+#include "gt/passes/memory/cpu_offload_options.h"
+#include "gt/passes/memory/memory_policy_options.h"
+#include "gt/passes/overlap/ep_overlap_options.h"
+#include "gt/sim/cost_source.h"
+
+namespace gt {
+
+enum class CompileMode { kEager, kAotFxTrace };
+enum class ExecutorKind { kFast, kReference };
+
+template <>
+inline constexpr std::array<std::string_view, 2> kEnumNames<CompileMode> = {"eager",
+                                                                            "aot_fx_trace"};
+template <>
+inline constexpr std::array<std::string_view, 2> kEnumNames<ExecutorKind> = {"fast", "reference"};
+
+struct EpOverlapSection {
+  GT_OPTION(AutoSwitch, enabled, AutoSwitch::kFalse, Any(),
+            "cut the modules that module_fqn names; auto chooses modules, dimension, number of "
+            "chunks and schedule, or no chunks, by predicted time");
+  GT_OPTION_OF(
+      ChunkOptions, dim, chunk_dim,
+      "what is cut: batch, the sequences; seq, each sequence, for modules without attention");
+  GT_OPTION(ChunkStrategy, strategy, ChunkStrategy::kGraph, Any(),
+            "graph rewrites the captured step; eager runs the modules chunk by chunk, captured or "
+            "not, and is the numerical reference");
+  GT_OPTION_OF(
+      ChunkOptions, modules, module_fqn,
+      "modules to cut, by pattern: components separated by dots, * for any one, ** for any "
+      "number; those without experts are left alone");
+  GT_OPTION_OF(ChunkOptions, chunks, num_chunks,
+               "into how many; their sizes differ by one at the most");
+  GT_OPTION_OF(
+      ChunkOptions, strict, disable_early_grad_accumulation,
+      "with strategy graph: send each chunk's gradients through their own cast and collective and "
+      "add the results, bit for bit as strategy eager does, instead of adding first");
+  GT_OPTION_OF(ChunkOptions, keep_across_roots, keep_chunks_across_roots,
+               "with strategy graph: hand chunks on from module to module where nothing needs the "
+               "whole value; changes no bit");
+  GT_OPTION_OF(EpOverlapOptions, mode, schedule,
+               "order of the chunks' operations: cost fills the time of exchanges with compute of "
+               "other chunks as long as it is known to take; structural fills by rule alone; none "
+               "leaves chunk after chunk");
+  GT_OPTION_OF(EpOverlapOptions, memory_headroom, memory_headroom,
+               "with schedule cost: share by which the peak of the step's memory may grow for the "
+               "sake of overlap; negative: as far as the step fits the device "
+               "(training.memory_limit_gb, else 92 % of what it has)");
+  GT_OPTION(bool, isolate_process_group, true, Any(),
+            "give exchanges of tokens a process group of their own, of high priority, where they "
+            "share one with other collectives");
+  GT_OPTION(int64_t, replan_interval, 16, Within(0, 1e12),
+            "with schedule cost: ranks compare the rows that arrive at their experts after steps 2 "
+            "and 4 and then every so many steps, and order the step anew when they are no longer "
+            "those it was planned for; 0: never");
+  GT_END_OPTIONS(EpOverlapSection);
+};
+
+struct CompileSection {
+  GT_OPTION(CompileMode, mode, CompileMode::kAotFxTrace, Any(),
+            "aot_fx_trace captures forward, loss and backward as one graph and replays it; eager "
+            "does not");
+  GT_OPTION(bool, enable_passes, true, Any(), "rewrite the captured graph before running it");
+  GT_OPTION(StringList, disable_passes, {}, Any(), "passes to leave out, by name");
+  GT_OPTION(
+      bool, debug_graph_passes, false, Any(),
+      "for every pass: dump the graph before and after, and log time and changed operator counts");
+  // Not the default of the pass: a job that keeps everything does without it.
+  GT_OPTION(
+      MemoryPolicy, memory_policy, MemoryPolicy::kNone, Any(),
+      "what backward recomputes instead of keeping it: none keeps all; default keeps results of "
+      "matrix products, attention and exchanges; eager recomputes every second product of a layer "
+      "as well; full recomputes everything but full_recompute_save_ops; sac_and_offload is default "
+      "with kept values moved to host memory until the backward needs them");
+  GT_OPTION_OF(
+      MemoryPolicyOptions, save, full_recompute_save_ops,
+      "with memory_policy full: what is kept all the same, as MODULE_PATTERN::OPERATOR, such "
+      "as layers.*.attention.**::aten::mm");
+  GT_OPTION_OF(
+      CpuOffloadOptions, budget_gb, cpu_offload_budget_gb,
+      "with memory_policy sac_and_offload: GiB of host memory that each rank may fill with "
+      "activations; 0: no limit");
+  GT_OPTION_OF(
+      CpuOffloadOptions, defer_layers, cpu_offload_defer_n_layers,
+      "with sac_and_offload: layers after its own in which a value may still be on its way "
+      "to the host; 0 waits as soon as the last forward use is done");
+  GT_OPTION_OF(
+      CpuOffloadOptions, prefetch_layers, cpu_offload_prefetch_n_layers,
+      "with sac_and_offload: layers of the backward that a value starts back to the device "
+      "ahead of its use; 0 fetches it at its use");
+  GT_OPTION(bool, cuda_graphs, true, Any(),
+            "on a GPU, record the kernels of the captured step once and replay them, which costs "
+            "the host next to nothing");
+  GT_OPTION(ExecutorKind, executor, ExecutorKind::kFast, Any(),
+            "fast runs the lowered graph; reference runs it node by node with every check on");
+  GT_OPTION(bool, fsdp_bucketing, true, Any(),
+            "gather and reduce the parameters of a transformer block together, dense ones and "
+            "experts apart, and start gathers ahead of their use; changes no bit");
+  GT_OPTION_OF(BucketFsdpOptions, prefetch, fsdp_prefetch,
+               "with fsdp_bucketing: blocks ahead of its own in which a gather starts; more hides "
+               "slower links and takes more memory");
+  GT_OPTION(bool, enable_fsdp_ag_rs_overlap, true, Any(),
+            "give gathers of parameters a process group of their own, so that they do not queue "
+            "behind reductions of gradients");
+  GT_OPTION(bool, enable_fsdp_dense_region_overlap, false, Any(),
+            "with fsdp_bucketing: place collectives of parameters and gradients where dense layers "
+            "compute, away from exchanges of tokens");
+  GT_OPTION(CostSource, costs, CostSource::kEstimated, Any(),
+            "how long operators take, for schedules and predictions: estimated from their "
+            "arithmetic and bytes, or measured on the device before the first step");
+  GT_OPTION(std::string, costs_file, "", Any(),
+            "file of measured times: read when it is there, and added to by costs=measured. Empty: "
+            "dump_folder/costs.json, for costs=measured alone");
+  GT_SECTION(EpOverlapSection, ep_overlap,
+             "cutting MoE modules into chunks, whose tokens travel while another computes");
+  GT_END_OPTIONS(CompileSection);
+};
+
+}  // namespace gt
