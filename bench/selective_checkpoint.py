@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 aten = torch.ops.aten
-# As the table KeptOperators in src/gt/passes/memory/memory_policy.cc, as far as this model has them.
+# What WhyKept in src/gt/passes/memory/memory_policy.cc keeps, as far as this model has it.
 KEPT = {aten.mm.default, aten.addmm.default, aten.bmm.default,
         aten._scaled_dot_product_flash_attention.default,
         aten._scaled_dot_product_flash_attention_for_cpu.default,

@@ -60,8 +60,9 @@ void BinaryRule(gt::RuleContext& call) {
 }
 
 const gt::OperatorFamily kFamily([](gt::OperatorTable& table) {
-  table.Add("example::squared_relu(Tensor self) -> Tensor", UnaryRule);
-  table.Add("example::squared_relu_backward(Tensor grad, Tensor self) -> Tensor", BinaryRule);
+  gt::OperatorGroup pointwise(table, {.work = gt::Work::kPointwise, .order = gt::DimOrder::kKept});
+  pointwise.Add("example::squared_relu(Tensor self) -> Tensor", UnaryRule);
+  pointwise.Add("example::squared_relu_backward(Tensor grad, Tensor self) -> Tensor", BinaryRule);
 });
 
 // A model as a user of libtorch writes it.

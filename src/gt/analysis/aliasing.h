@@ -9,15 +9,6 @@
 
 namespace gt {
 
-enum class Aliasing {
-  kNone,      // results are fresh memory
-  kMayAlias,  // a view where possible, a copy otherwise
-  kAlways,    // a view, or a value handed through
-};
-// What the operator does when it runs. Goes further than its schema: aten::_unsafe_view and
-// wait_tensor return the memory they were given although their schemas promise a fresh tensor.
-Aliasing AliasingOf(const Operator& op);
-
 // The value whose memory this one's producer looks into, or null if the producer allocates.
 Value* ViewedValue(const Value& value);
 

@@ -1,7 +1,5 @@
 #include "gt/analysis/host_reads.h"
 
-#include "gt/analysis/aliasing.h"
-
 namespace gt {
 
 bool FeedsHostRead(const Value& value) {
@@ -10,7 +8,7 @@ bool FeedsHostRead(const Value& value) {
     if (user == nullptr) continue;
     if (user->op().reads_data) return true;
     // A wait holds on to what is copied as well: only what it returns is the copy.
-    if (AliasingOf(user->op()) != Aliasing::kAlways || use.index() != 0) continue;
+    if (user->op().aliasing != Aliasing::kAlways || use.index() != 0) continue;
     for (int32_t i = 0; i < user->result_count(); ++i) {
       if (FeedsHostRead(*user->result(i))) return true;
     }

@@ -10,6 +10,7 @@
 #include "gt/base/text.h"
 #include "gt/job/options_markdown.h"
 #include "gt/job/torchtitan.h"
+#include "gt/ops/operators_page.h"
 #include "gt/passes/framework/registry.h"
 #include "gt/report/architecture.h"
 
@@ -123,8 +124,8 @@ struct Page {
 
 constexpr Page kPages[] = {
     {"architecture", ArchitecturePage}, {"errors", ErrorsMarkdown},
-    {"options", OptionsMarkdown},       {"passes", PassesMarkdown},
-    {"torchtitan", TorchtitanMarkdown},
+    {"operators", OperatorsMarkdown},   {"options", OptionsMarkdown},
+    {"passes", PassesMarkdown},         {"torchtitan", TorchtitanMarkdown},
 };
 
 }  // namespace

@@ -1,9 +1,11 @@
 #include "gt/conformance/harness.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
@@ -22,6 +24,7 @@
 #include <set>
 
 #include "gt/base/error.h"
+#include "gt/conformance/fact_checks.h"
 #include "gt/testing/slow_tests.h"
 #include "gt/torch_bridge/convert.h"
 
@@ -333,6 +336,7 @@ class Runner {
       return Differs("the rule accepts what libtorch rejects: " + torch_error);
     }
     if (std::string problem = Compare(hints, true); !problem.empty()) return Differs(problem);
+    if (std::string problem = CompareFacts(hints); !problem.empty()) return Differs(problem);
     if (std::string problem = PinnedSymbol(); !problem.empty()) return Differs(problem);
     return Elsewhere(hints);
   }
@@ -442,10 +446,15 @@ class Runner {
                                         Evaluated(operand.type.strides, values),
                                         operand.offset.Evaluate(values)));
     }
+    return CallOnTensors(values);
+  }
+
+  std::string CallOnTensors(SymbolValues values) {
     torch::jit::Stack stack;
     for (size_t i = 0; i < c_.args_.size(); ++i) {
       stack.push_back(ToStack(c_.op_.schema.args[i], c_.args_[i], values));
     }
+    const at::Tensor state = GeneratorState();
     try {
       HandleOf(c_.op_).callBoxed(stack);
     } catch (const c10::Error& error) {
@@ -453,6 +462,7 @@ class Runner {
     } catch (const std::exception& error) {
       return error.what();
     }
+    drew_ = !at::equal(state, GeneratorState());
     for (const c10::IValue& value : stack) {
       if (value.isTensor()) {
         results_.push_back(value.toTensor());
@@ -467,6 +477,27 @@ class Runner {
       }
     }
     return "";
+  }
+
+  static at::Tensor GeneratorState() {
+    return at::globalContext().defaultGenerator(at::kCPU).get_state();
+  }
+
+  // What the operator declares about itself must be what the kernel has just done. Sizes make no
+  // difference to that, so one variant is enough.
+  std::string CompareFacts(SymbolValues values) {
+    if (c_.variant_ != Variant::kStatic || Case::on_cuda()) return "";
+    if (drew_ && !c_.op_.random) return "libtorch draws from a generator, its facts deny it";
+    const Tensors operands = tensors_, results = results_;
+    const auto repeat = [&](const Tensors& others) {
+      tensors_ = others;
+      results_.clear();
+      return CallOnTensors(values).empty() ? results_ : Tensors();
+    };
+    std::string problem = CheckFacts({c_.op_, c_.args_, operands, results, repeat});
+    tensors_ = operands;
+    results_ = results;
+    return problem.empty() ? "" : "its facts do not hold: " + problem;
   }
 
   c10::IValue ToStack(const ArgSpec& spec, const Argument& argument, SymbolValues values) {
@@ -727,6 +758,7 @@ class Runner {
   std::vector<Dim> offsets_;
   std::vector<Dim> integers_;
   std::string problem_;
+  bool drew_ = false;  // the last call took random numbers
   bool checked_elsewhere_ = false;
 };
 

@@ -20,25 +20,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-bool IsOneOf(const Operator& op, std::span<const Name> names) {
-  return std::find(names.begin(), names.end(), op.name) != names.end();
-}
-
-// Take indices: any that lie within bounds will do.
-bool TakesIndices(const Operator& op) {
-  static const std::array names = {
-      Name("aten::index_select"),     Name("aten::gather"),           Name("aten::scatter.src"),
-      Name("aten::scatter.value"),    Name("aten::scatter_add"),      Name("aten::index_add"),
-      Name("aten::embedding"),        Name("aten::index.Tensor"),     Name("aten::sort.stable"),
-      Name("aten::nll_loss_forward"), Name("aten::nll_loss_backward")};
-  return IsOneOf(op, names);
-}
-
-bool IsGroupedProduct(const Operator& op) {
-  static const Name name("aten::_grouped_mm");
-  return op.name == name;
-}
-
 bool CanBeTimed(const Node& node) {
   const Operator& op = node.op();
   if (op.collective != Collective::kNone || op.transfer != Transfer::kNone) return false;
@@ -49,7 +30,7 @@ bool CanBeTimed(const Node& node) {
   for (int32_t i = 0; i < node.operand_count(); ++i) {
     integers |= IsIntegral(node.operand(i)->type().dtype);
   }
-  return !nested && (!integers || TakesIndices(op) || IsGroupedProduct(op));
+  return !nested && (!integers || op.integers != IntegerOperands::kUnspecified);
 }
 
 TensorType AtHints(const TensorType& type, SymbolValues hints) {
@@ -112,7 +93,7 @@ at::Tensor Filled(const TensorType& type, const Graph& step, const Operator& op,
   }
   const int64_t count = tensor.numel();
   at::Tensor numbers = at::arange(count, tensor.options());
-  if (IsGroupedProduct(op)) {  // ends of the groups of rows, which come out equally long
+  if (op.integers == IntegerOperands::kGroupEnds) {  // the groups come out equally long
     const int64_t rows = *step.inputs()[0]->value.type().sizes[0].as_const();
     numbers = (numbers + 1) * (rows / std::max<int64_t>(count, 1));
   } else {

@@ -28,19 +28,14 @@ void ForEachDim(const Argument& argument, Visit&& visit) {
   }
 }
 
-// A view that keeps dtype and sign bits is fully described by sizes, strides and offset.
+// A view that keeps dtype, sign bits and the beginning it counts from is fully described by sizes,
+// strides and offset.
 bool IsPlainView(const Node& node) {
   if (!node.op().is_view()) return false;
-  const Value* base = node.TensorArg(node.op().view_arg());
-  if (base == nullptr || node.view_offsets().size() != static_cast<size_t>(node.result_count())) {
-    return false;
-  }
-  for (int32_t i = 0; i < node.result_count(); ++i) {
-    if (node.result(i)->type().dtype != base->type().dtype) return false;
-  }
-  // _conj changes values, and as_strided counts its offset from the beginning of the storage.
-  const std::string& name = node.op().name.str();
-  return name != "aten::_conj" && name != "aten::_neg_view" && name != "aten::as_strided";
+  const ViewKind kind = node.op().view;
+  if (kind == ViewKind::kReinterpret || kind == ViewKind::kStorage) return false;
+  return node.TensorArg(node.op().view_arg()) != nullptr &&
+         node.view_offsets().size() == static_cast<size_t>(node.result_count());
 }
 
 // Tensors whose conjugation or negation is still to be done: kernels do not know about it, the

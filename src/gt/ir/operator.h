@@ -1,6 +1,6 @@
 // What the graph knows about an operator: its schema, how result types follow from arguments, what
-// it costs, and the facts that passes rely on (aliasing, randomness, communication). One Operator
-// object exists per operator and overload; nodes point to it. The entries themselves are in ops/.
+// it costs, and the facts that passes rely on (ir/operator_facts.h). One Operator object exists per
+// operator and overload; nodes point to it. The entries themselves are in ops/.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 
 #include "gt/base/name.h"
 #include "gt/ir/dim.h"
+#include "gt/ir/operator_facts.h"
 #include "gt/ir/type.h"
 
 namespace gt {
@@ -193,41 +194,39 @@ struct CostContext {
 };
 using FlopsRule = Dim (*)(const CostContext&);
 
-enum class Collective : uint8_t {
-  kNone,
-  kAllGather,
-  kReduceScatter,
-  kAllReduce,
-  kAllToAll,
-  kBroadcast,
-  kWait
+// Declared by the operator's entry in ops/. Only `work` and `order` have no default: every operator
+// says what they are. The others may be left out where they do not apply.
+struct OperatorFacts {
+  Work work = Work::kUndecided;
+  DimOrder order = DimOrder::kUndecided;
+  FlopsRule flops = nullptr;  // null: one per result element, views zero
+  ViewKind view = ViewKind::kNone;
+  Aliasing aliasing = Aliasing::kNone;  // left out for views whose schema says so
+  Linearity linearity = Linearity::kNone;
+  // Computes in one dtype; on the CPU operands of another are first copied. CUDA kernels convert as
+  // they read.
+  bool converts_operands = false;
+  IntegerOperands integers = IntegerOperands::kUnspecified;
+  RecomputeClass recompute = RecomputeClass::kCheap;
+  HostPart host = HostPart::kNone;
+  bool random = false;  // draws from a generator: never merged, duplicated or dropped unseen
+  bool generator_state = false;  // reads or sets the state of a generator; random as well
+  bool side_effect = false;      // must not be removed even when its results are unused
+  bool reads_data = false;       // binds data symbols; synchronizes with the device
+  Collective collective = Collective::kNone;
+  Transfer transfer = Transfer::kNone;
 };
 
-// Copies between the device's memory and the host's, side by side with compute.
-enum class Transfer : uint8_t {
-  kNone,
-  kOffload,  // begins a copy to the host
-  kReload,   // begins a copy back
-  kWait,     // the first argument, behind whose copy compute then is; holds on to what is copied
-};
-
-struct Operator {
+struct Operator : OperatorFacts {
   Name name;  // "aten::transpose.int": namespace, operator and overload
   Schema schema;
   ShapeRule rule = nullptr;
-  FlopsRule flops = nullptr;  // null: one per result element, views zero
-  bool random = false;        // draws from a generator: never merged, duplicated or dropped unseen
-  bool side_effect = false;   // must not be removed even when its results are unused
-  bool reads_data = false;    // binds data symbols; synchronizes with the device
-  Collective collective = Collective::kNone;
-  int group_arg = -1;  // schema position of the process group's name
-  Transfer transfer = Transfer::kNone;
+  int group_arg = -1;  // of a collective: schema position of the process group's name
 
   // Every result aliases an argument; executing it moves no data.
-  bool is_view() const { return view_; }
+  bool is_view() const { return view_arg_ >= 0; }
   // Position of the argument that a view looks into.
   int view_arg() const { return view_arg_; }
-  bool view_ = false;
   int view_arg_ = -1;
 };
 

@@ -339,78 +339,85 @@ Dim BackwardFlops(const CostContext& ctx) {
 }  // namespace
 
 void RegisterAttention(OperatorTable& table) {
-  auto forward = [&table](const char* schema, ShapeRule rule) {
-    table.Add(schema, rule).flops = ForwardFlops;
-  };
-  auto backward = [&table](const char* schema, ShapeRule rule) {
-    table.Add(schema, rule).flops = BackwardFlops;
-  };
-  forward(
+  OperatorGroup forward(table, {.work = Work::kAttention,
+                                .order = DimOrder::kKept,
+                                .flops = ForwardFlops,
+                                .recompute = RecomputeClass::kAttention});
+  OperatorGroup backward(
+      table, {.work = Work::kAttention, .order = DimOrder::kKept, .flops = BackwardFlops});
+  forward.Add(
       "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, "
       "float dropout_p=0., bool is_causal=False, *, Tensor? attn_mask=None, float? scale=None) -> "
       "(Tensor output, Tensor logsumexp)",
       CpuFlashRule);
-  backward(
+  backward.Add(
       "aten::_scaled_dot_product_flash_attention_for_cpu_backward(Tensor grad_out, Tensor query, "
       "Tensor key, Tensor value, Tensor out, Tensor logsumexp, float dropout_p, bool is_causal, "
       "*, Tensor? attn_mask=None, float? scale=None) -> (Tensor grad_query, Tensor grad_key, "
       "Tensor grad_value)",
       CpuFlashBackwardRule);
-  forward(
+  forward.Add(
       "aten::_scaled_dot_product_flash_attention(Tensor query, Tensor key, Tensor value, "
       "float dropout_p=0., bool is_causal=False, bool return_debug_mask=False, *, "
       "float? scale=None) -> (Tensor output, Tensor logsumexp, Tensor cum_seq_q, "
       "Tensor cum_seq_k, SymInt max_q, SymInt max_k, Tensor rng_state, Tensor unused, "
       "Tensor debug_attn_mask)",
       FlashRule);
-  backward(
+  backward.Add(
       "aten::_scaled_dot_product_flash_attention_backward(Tensor grad_out, Tensor query, "
       "Tensor key, Tensor value, Tensor out, Tensor logsumexp, Tensor cum_seq_q, "
       "Tensor cum_seq_k, SymInt max_q, SymInt max_k, float dropout_p, bool is_causal, "
       "Tensor philox_seed, Tensor philox_offset, *, float? scale=None) -> (Tensor grad_query, "
       "Tensor grad_key, Tensor grad_value)",
       FlashBackwardRule);
-  forward(
+  forward.Add(
       "aten::_scaled_dot_product_efficient_attention(Tensor query, Tensor key, Tensor value, "
       "Tensor? attn_bias, bool compute_log_sumexp, float dropout_p=0., bool is_causal=False, *, "
       "float? scale=None) -> (Tensor output, Tensor log_sumexp, Tensor philox_seed, "
       "Tensor philox_offset)",
       EfficientRule);
-  backward(
+  backward.Add(
       "aten::_scaled_dot_product_efficient_attention_backward(Tensor grad_out_, Tensor query, "
       "Tensor key, Tensor value, Tensor attn_bias, Tensor out, Tensor logsumexp, "
       "Tensor philox_seed, Tensor philox_offset, float dropout_p, bool[4] grad_input_mask, "
       "bool is_causal=False, *, float? scale=None) -> (Tensor, Tensor, Tensor, Tensor)",
       EfficientBackwardRule);
-  forward(
+  forward.Add(
       "aten::_scaled_dot_product_cudnn_attention(Tensor query, Tensor key, Tensor value, "
       "Tensor? attn_bias, bool compute_log_sumexp, float dropout_p=0., bool is_causal=False, "
       "bool return_debug_mask=False, *, float? scale=None) -> (Tensor output, Tensor logsumexp, "
       "Tensor cum_seq_q, Tensor cum_seq_k, SymInt max_q, SymInt max_k, Tensor philox_seed, "
       "Tensor philox_offset, Tensor debug_attn_mask)",
       CudnnRule);
-  backward(
+  backward.Add(
       "aten::_scaled_dot_product_cudnn_attention_backward(Tensor grad_out, Tensor query, "
       "Tensor key, Tensor value, Tensor out, Tensor logsumexp, Tensor philox_seed, "
       "Tensor philox_offset, Tensor attn_bias, Tensor cum_seq_q, Tensor cum_seq_k, SymInt max_q, "
       "SymInt max_k, float dropout_p, bool is_causal, *, float? scale=None) -> (Tensor, Tensor, "
       "Tensor)",
       CudnnBackwardRule);
+  // The host looks at the mask to skip blocks without a pair.
+  //
   // score_mod(score, batch, head, query, key, captures...) gives the score to use; mask_mod(batch,
   // head, query, key, captures...) whether the pair counts at all.
-  forward(
-      "gt::flex_attention(Tensor query, Tensor key, Tensor value, Tensor[] captures, "
-      "Graph score_mod, Graph? mask_mod, float scale, bool enable_gqa=False) -> (Tensor out, "
-      "Tensor logsumexp)",
-      FlexRule);
+  forward
+      .Add(
+          "gt::flex_attention(Tensor query, Tensor key, Tensor value, Tensor[] captures, "
+          "Graph score_mod, Graph? mask_mod, float scale, bool enable_gqa=False) -> (Tensor out, "
+          "Tensor logsumexp)",
+          FlexRule)
+      .host = HostPart::kAlways;
   // score_mod_backward(gradient of score_mod's result, score, batch, head, query, key, captures...)
   // gives the gradient of the score. Captured tensors get no gradient.
-  backward(
-      "gt::flex_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, "
-      "Tensor out, Tensor logsumexp, Tensor[] captures, Graph score_mod, Graph score_mod_backward, "
-      "Graph? mask_mod, float scale, bool enable_gqa=False) -> (Tensor grad_query, "
-      "Tensor grad_key, Tensor grad_value)",
-      FlexBackwardRule);
+  backward
+      .Add(
+          "gt::flex_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, "
+          "Tensor out, Tensor logsumexp, Tensor[] captures, Graph score_mod, Graph "
+          "score_mod_backward, "
+          "Graph? mask_mod, float scale, bool enable_gqa=False) -> (Tensor grad_query, "
+          "Tensor grad_key, Tensor grad_value)",
+          FlexBackwardRule)
+      .host = HostPart::kAlways;
 }
 
 }  // namespace gt

@@ -81,37 +81,47 @@ void CollectiveWaitRule(RuleContext& ctx) { ctx.Return(ctx.Tensor(0)); }
 }  // namespace
 
 void RegisterCollectives(OperatorTable& table) {
-  auto add = [&table](const char* schema, ShapeRule rule, Collective kind) {
-    Operator& op = table.Add(schema, rule);
-    op.collective = kind;
+  // The host counts and watches collectives one by one.
+  auto add = [&table](const char* schema, ShapeRule rule, Collective kind, DimOrder order,
+                      RecomputeClass recompute = RecomputeClass::kLarge) -> Operator& {
+    Operator& op = table.Add(schema, rule,
+                             {.work = Work::kCollective,
+                              .order = order,
+                              .flops = rules::NoFlops,
+                              .recompute = recompute,
+                              .host = HostPart::kAlways,
+                              .collective = kind});
     op.group_arg = op.schema.Find("group_name");
-    op.flops = rules::NoFlops;
+    return op;
   };
   add("_c10d_functional::all_gather_into_tensor(Tensor input, int group_size, str group_name) -> "
       "Tensor",
-      AllGatherRule, Collective::kAllGather);
+      AllGatherRule, Collective::kAllGather, DimOrder::kAcrossRanks);
   add("_c10d_functional::all_gather_into_tensor_coalesced(Tensor[] inputs, int group_size, "
       "str group_name) -> Tensor[]",
-      AllGatherCoalescedRule, Collective::kAllGather);
+      AllGatherCoalescedRule, Collective::kAllGather, DimOrder::kAcrossRanks);
   add("_c10d_functional::reduce_scatter_tensor(Tensor input, str reduce_op, int group_size, "
       "str group_name) -> Tensor",
-      ReduceScatterRule, Collective::kReduceScatter);
+      ReduceScatterRule, Collective::kReduceScatter, DimOrder::kAcrossRanks,
+      RecomputeClass::kExchange);
   add("_c10d_functional::reduce_scatter_tensor_coalesced(Tensor[] inputs, str reduce_op, "
       "int group_size, str group_name) -> Tensor[]",
-      ReduceScatterCoalescedRule, Collective::kReduceScatter);
+      ReduceScatterCoalescedRule, Collective::kReduceScatter, DimOrder::kAcrossRanks,
+      RecomputeClass::kExchange);
   add("_c10d_functional::all_reduce(Tensor input, str reduce_op, str group_name) -> Tensor",
-      SameSizesRule, Collective::kAllReduce);
+      SameSizesRule, Collective::kAllReduce, DimOrder::kKept);
   add("_c10d_functional::all_reduce_coalesced(Tensor[] inputs, str reduce_op, str group_name) -> "
       "Tensor[]",
-      AllReduceCoalescedRule, Collective::kAllReduce);
+      AllReduceCoalescedRule, Collective::kAllReduce, DimOrder::kKept);
   add("_c10d_functional::all_to_all_single(Tensor input, SymInt[] output_split_sizes, "
       "SymInt[] input_split_sizes, str group_name) -> Tensor",
-      AllToAllRule, Collective::kAllToAll);
+      AllToAllRule, Collective::kAllToAll, DimOrder::kAcrossRanks, RecomputeClass::kExchange);
   add("_c10d_functional::broadcast(Tensor input, int src, str group_name) -> Tensor", SameSizesRule,
-      Collective::kBroadcast);
+      Collective::kBroadcast, DimOrder::kKept);
   // Returns its argument. It is no view all the same: where it stands is when the program waits.
   add("_c10d_functional::wait_tensor(Tensor tensor) -> Tensor", CollectiveWaitRule,
-      Collective::kWait);
+      Collective::kWait, DimOrder::kKept)
+      .aliasing = Aliasing::kAlways;
 }
 
 }  // namespace gt

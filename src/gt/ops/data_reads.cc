@@ -42,14 +42,14 @@ void LocalScalarRule(RuleContext& ctx) {
 }  // namespace
 
 void RegisterDataReads(OperatorTable& table) {
-  auto add = [&table](const char* schema, ShapeRule rule) {
-    Operator& op = table.Add(schema, rule);
-    op.reads_data = true;
-    op.flops = rules::NoFlops;
-  };
+  OperatorGroup reads(table, {.work = Work::kHost,
+                              .order = DimOrder::kUnknown,
+                              .flops = rules::NoFlops,
+                              .host = HostPart::kAlways,
+                              .reads_data = true});
   // All elements of a vector in one go, so that the device is waited for once.
-  add("gt::read_ints(Tensor self) -> ()", ReadIntsRule);
-  add("aten::_local_scalar_dense(Tensor self) -> Scalar", LocalScalarRule);
+  reads.Add("gt::read_ints(Tensor self) -> ()", ReadIntsRule);
+  reads.Add("aten::_local_scalar_dense(Tensor self) -> Scalar", LocalScalarRule);
 }
 
 }  // namespace gt

@@ -205,22 +205,35 @@ Dim AddFlops(const CostContext& cost) {
 
 }  // namespace
 
-void RegisterElementwise(OperatorTable& t) {
-  t.Add("aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", BinaryRule)
-      .flops = AddFlops;
+void RegisterElementwise(OperatorTable& table) {
+  OperatorGroup t(table, {.work = Work::kPointwise, .order = DimOrder::kKept});
+  Operator& add =
+      t.Add("aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", BinaryRule);
+  add.flops = AddFlops;
+  add.linearity = Linearity::kAllOperands;
+  add.converts_operands = true;
   t.Add("aten::add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", BinaryRule).flops =
       AddFlops;
-  t.Add("aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", SubRule<false>)
-      .flops = AddFlops;
+  Operator& sub = t.Add("aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
+                        SubRule<false>);
+  sub.flops = AddFlops;
+  sub.converts_operands = true;
   t.Add("aten::sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", SubRule<false>)
       .flops = AddFlops;
   t.Add("aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", SubRule<true>)
       .flops = AddFlops;
   t.Add("aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", SubRule<true>)
       .flops = AddFlops;
-  t.Add("aten::mul.Tensor(Tensor self, Tensor other) -> Tensor", BinaryRule).flops = MulFlops;
-  t.Add("aten::mul.Scalar(Tensor self, Scalar other) -> Tensor", BinaryRule).flops = MulFlops;
-  t.Add("aten::div.Tensor(Tensor self, Tensor other) -> Tensor", BinaryFloatRule);
+  Operator& mul = t.Add("aten::mul.Tensor(Tensor self, Tensor other) -> Tensor", BinaryRule);
+  mul.flops = MulFlops;
+  mul.linearity = Linearity::kOneOperand;
+  mul.converts_operands = true;
+  Operator& scale = t.Add("aten::mul.Scalar(Tensor self, Scalar other) -> Tensor", BinaryRule);
+  scale.flops = MulFlops;
+  scale.linearity = Linearity::kOneOperand;
+  Operator& div = t.Add("aten::div.Tensor(Tensor self, Tensor other) -> Tensor", BinaryFloatRule);
+  div.linearity = Linearity::kOneOperand;
+  div.converts_operands = true;
   t.Add("aten::div.Scalar(Tensor self, Scalar other) -> Tensor", BinaryFloatRule);
   t.Add("aten::div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor",
         DivModeRule);
@@ -277,8 +290,8 @@ void RegisterElementwise(OperatorTable& t) {
   t.Add("aten::logical_xor(Tensor self, Tensor other) -> Tensor", ComparisonRule);
   t.Add("aten::logical_not(Tensor self) -> Tensor", LogicalNotRule);
 
+  t.Add("aten::neg(Tensor self) -> Tensor", UnaryRule).linearity = Linearity::kOneOperand;
   for (const char* schema : {
-           "aten::neg(Tensor self) -> Tensor",
            "aten::relu(Tensor self) -> Tensor",
            "aten::bitwise_not(Tensor self) -> Tensor",
            "aten::floor(Tensor self) -> Tensor",
@@ -401,27 +414,30 @@ void RegisterElementwise(OperatorTable& t) {
   t.Add("aten::complex(Tensor real, Tensor imag) -> Tensor", MakeComplexRule).flops = NoFlops;
   t.Add("aten::_conj_physical(Tensor self) -> Tensor", LikeRule);
 
-  t.Add("aten::clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", CloneRule)
-      .flops = NoFlops;
-  t.Add(
-       "aten::_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? "
-       "device=None, "
-       "bool? pin_memory=None, bool non_blocking=False, MemoryFormat? memory_format=None) -> "
-       "Tensor",
-       ToCopyRule)
-      .flops = NoFlops;
-  t.Add("aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor", CopyRule).flops =
-      NoFlops;
-  t.Add("aten::fill.Scalar(Tensor self, Scalar value) -> Tensor", LikeRule).flops = NoFlops;
-  t.Add("aten::fill.Tensor(Tensor self, Tensor value) -> Tensor", LikeRule).flops = NoFlops;
-  t.Add("aten::zero(Tensor self) -> Tensor", LikeRule).flops = NoFlops;
+  OperatorGroup copies(table, {.work = Work::kClone,
+                               .order = DimOrder::kKept,
+                               .flops = NoFlops,
+                               .linearity = Linearity::kOneOperand});
+  copies.Add("aten::clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", CloneRule);
+  copies.Add(
+      "aten::_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? "
+      "device=None, "
+      "bool? pin_memory=None, bool non_blocking=False, MemoryFormat? memory_format=None) -> "
+      "Tensor",
+      ToCopyRule);
+  table.Add("aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor", CopyRule,
+            {.work = Work::kMove, .order = DimOrder::kKept, .flops = NoFlops});
+  OperatorGroup fills(table, {.work = Work::kFill, .order = DimOrder::kKept, .flops = NoFlops});
+  fills.Add("aten::fill.Scalar(Tensor self, Scalar value) -> Tensor", LikeRule);
+  fills.Add("aten::fill.Tensor(Tensor self, Tensor value) -> Tensor", LikeRule);
+  fills.Add("aten::zero(Tensor self) -> Tensor", LikeRule);
 
-  for (const char* schema : {"aten::_assert_async(Tensor self) -> ()",
-                             "aten::_assert_async.msg(Tensor self, str assert_msg) -> ()"}) {
-    Operator& check = t.Add(schema, AssertRule);
-    check.side_effect = true;
-    check.flops = NoFlops;
-  }
+  OperatorGroup checks(table, {.work = Work::kPointwise,
+                               .order = DimOrder::kUnknown,
+                               .flops = NoFlops,
+                               .side_effect = true});
+  checks.Add("aten::_assert_async(Tensor self) -> ()", AssertRule);
+  checks.Add("aten::_assert_async.msg(Tensor self, str assert_msg) -> ()", AssertRule);
 }
 
 }  // namespace gt

@@ -166,53 +166,65 @@ void LiftCopyRule(RuleContext& ctx) {
 
 #define GT_OPTIONS \
   "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"
-void RegisterFactories(OperatorTable& t) {
-  auto add = [&t](std::string_view schema, ShapeRule rule) { t.Add(schema, rule).flops = NoFlops; };
-  add("aten::zeros(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", MadeSizesRule);
-  add("aten::ones(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", MadeSizesRule);
-  add("aten::empty.memory_format(SymInt[] size, *, " GT_OPTIONS
-      ", MemoryFormat? memory_format=None) -> Tensor",
-      MadeSizesRule);
-  add("aten::full(SymInt[] size, Scalar fill_value, *, " GT_OPTIONS ") -> Tensor", FullRule);
-  add("aten::empty_strided(SymInt[] size, SymInt[] stride, *, " GT_OPTIONS ") -> Tensor",
-      EmptyStridedRule);
-  add("aten::empty_permuted(SymInt[] size, int[] physical_layout, *, " GT_OPTIONS ") -> Tensor",
-      EmptyPermutedRule);
-  add("aten::scalar_tensor(Scalar s, *, " GT_OPTIONS ") -> Tensor", ScalarTensorRule);
-  add("aten::arange(Scalar end, *, " GT_OPTIONS ") -> Tensor", ArangeRule);
-  add("aten::arange.start(Scalar start, Scalar end, *, " GT_OPTIONS ") -> Tensor", ArangeStartRule);
-  add("aten::arange.start_step(Scalar start, Scalar end, Scalar step=1, *, " GT_OPTIONS
-      ") -> Tensor",
-      ArangeStepRule);
-  add("aten::linspace(Scalar start, Scalar end, int steps, *, " GT_OPTIONS ") -> Tensor",
-      LinspaceRule);
-  add("aten::eye(SymInt n, *, " GT_OPTIONS ") -> Tensor", EyeRule);
-  add("aten::eye.m(SymInt n, SymInt m, *, " GT_OPTIONS ") -> Tensor", EyeRectangleRule);
+void RegisterFactories(OperatorTable& table) {
+  OperatorGroup filled(table,
+                       {.work = Work::kFill, .order = DimOrder::kConstant, .flops = NoFlops});
+  filled.Add("aten::zeros(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", MadeSizesRule);
+  filled.Add("aten::ones(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", MadeSizesRule);
+  filled.Add("aten::full(SymInt[] size, Scalar fill_value, *, " GT_OPTIONS ") -> Tensor", FullRule);
+  filled.Add("aten::scalar_tensor(Scalar s, *, " GT_OPTIONS ") -> Tensor", ScalarTensorRule);
+  filled.Add("aten::zeros_like(Tensor self, *, " GT_OPTIONS
+             ", MemoryFormat? memory_format=None) -> Tensor",
+             MadeLikeRule<1>);
+  filled.Add("aten::ones_like(Tensor self, *, " GT_OPTIONS
+             ", MemoryFormat? memory_format=None) -> Tensor",
+             MadeLikeRule<1>);
+  filled.Add("aten::full_like(Tensor self, Scalar fill_value, *, " GT_OPTIONS
+             ", MemoryFormat? memory_format=None) -> Tensor",
+             MadeLikeRule<2>);
+  filled.Add("aten::new_zeros(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor",
+             NewRule<2>);
+  filled.Add("aten::new_ones(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor", NewRule<2>);
+  filled.Add("aten::new_full(Tensor self, SymInt[] size, Scalar fill_value, *, " GT_OPTIONS
+             ") -> Tensor",
+             NewRule<3>);
 
-  add("aten::zeros_like(Tensor self, *, " GT_OPTIONS
-      ", MemoryFormat? memory_format=None) -> Tensor",
-      MadeLikeRule<1>);
-  add("aten::ones_like(Tensor self, *, " GT_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor",
-      MadeLikeRule<1>);
-  add("aten::empty_like(Tensor self, *, " GT_OPTIONS
-      ", MemoryFormat? memory_format=None) -> Tensor",
-      MadeLikeRule<1>);
-  add("aten::full_like(Tensor self, Scalar fill_value, *, " GT_OPTIONS
-      ", MemoryFormat? memory_format=None) -> Tensor",
-      MadeLikeRule<2>);
+  OperatorGroup empty(table,
+                      {.work = Work::kAllocate, .order = DimOrder::kConstant, .flops = NoFlops});
+  empty.Add("aten::empty.memory_format(SymInt[] size, *, " GT_OPTIONS
+            ", MemoryFormat? memory_format=None) -> Tensor",
+            MadeSizesRule);
+  empty.Add("aten::empty_strided(SymInt[] size, SymInt[] stride, *, " GT_OPTIONS ") -> Tensor",
+            EmptyStridedRule);
+  empty.Add("aten::empty_permuted(SymInt[] size, int[] physical_layout, *, " GT_OPTIONS
+            ") -> Tensor",
+            EmptyPermutedRule);
+  empty.Add("aten::empty_like(Tensor self, *, " GT_OPTIONS
+            ", MemoryFormat? memory_format=None) -> Tensor",
+            MadeLikeRule<1>);
+  empty.Add("aten::new_empty(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor", NewRule<2>);
+  empty.Add("aten::new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, " GT_OPTIONS
+            ") -> Tensor",
+            NewEmptyStridedRule);
 
-  add("aten::new_zeros(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor", NewRule<2>);
-  add("aten::new_ones(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor", NewRule<2>);
-  add("aten::new_empty(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor", NewRule<2>);
-  add("aten::new_full(Tensor self, SymInt[] size, Scalar fill_value, *, " GT_OPTIONS ") -> Tensor",
-      NewRule<3>);
-  add("aten::new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, " GT_OPTIONS
-      ") -> Tensor",
-      NewEmptyStridedRule);
+  OperatorGroup numbered(table,
+                         {.work = Work::kFill, .order = DimOrder::kNumbered, .flops = NoFlops});
+  numbered.Add("aten::arange(Scalar end, *, " GT_OPTIONS ") -> Tensor", ArangeRule);
+  numbered.Add("aten::arange.start(Scalar start, Scalar end, *, " GT_OPTIONS ") -> Tensor",
+               ArangeStartRule);
+  numbered.Add("aten::arange.start_step(Scalar start, Scalar end, Scalar step=1, *, " GT_OPTIONS
+               ") -> Tensor",
+               ArangeStepRule);
+  numbered.Add("aten::linspace(Scalar start, Scalar end, int steps, *, " GT_OPTIONS ") -> Tensor",
+               LinspaceRule);
+  numbered.Add("aten::eye(SymInt n, *, " GT_OPTIONS ") -> Tensor", EyeRule);
+  numbered.Add("aten::eye.m(SymInt n, SymInt m, *, " GT_OPTIONS ") -> Tensor", EyeRectangleRule);
 
-  add("aten::tril(Tensor self, SymInt diagonal=0) -> Tensor", TriangleRule);
-  add("aten::triu(Tensor self, SymInt diagonal=0) -> Tensor", TriangleRule);
-  add("aten::lift_fresh_copy(Tensor self) -> Tensor", LiftCopyRule);
+  OperatorGroup triangles(table, {.work = Work::kMove, .order = DimOrder::kKept, .flops = NoFlops});
+  triangles.Add("aten::tril(Tensor self, SymInt diagonal=0) -> Tensor", TriangleRule);
+  triangles.Add("aten::triu(Tensor self, SymInt diagonal=0) -> Tensor", TriangleRule);
+  table.Add("aten::lift_fresh_copy(Tensor self) -> Tensor", LiftCopyRule,
+            {.work = Work::kSelect, .order = DimOrder::kKept, .flops = NoFlops});
 }
 #undef GT_OPTIONS
 

@@ -543,81 +543,107 @@ Dim PerInputElement(const CostContext& ctx) { return ctx.Tensor(0).numel(); }
 
 void RegisterIndexing(OperatorTable& table) {
   // Most of these move elements and compute nothing.
-  auto move = [&table](const char* schema, ShapeRule rule) {
-    table.Add(schema, rule).flops = rules::NoFlops;
-  };
-  move(
+  OperatorGroup selects(table, {.work = Work::kSelect,
+                                .order = DimOrder::kLookedUp,
+                                .flops = rules::NoFlops,
+                                .integers = IntegerOperands::kIndices});
+  OperatorGroup lookups(
+      table, {.work = Work::kSelect, .order = DimOrder::kLookedUp, .flops = rules::NoFlops});
+  OperatorGroup indexed(table, {.work = Work::kScatter,
+                                .order = DimOrder::kWritten,
+                                .flops = rules::NoFlops,
+                                .integers = IntegerOperands::kIndices});
+  OperatorGroup added(
+      table,
+      {.work = Work::kScatter, .order = DimOrder::kWritten, .integers = IntegerOperands::kIndices});
+  OperatorGroup writes(
+      table, {.work = Work::kScatter, .order = DimOrder::kWritten, .flops = rules::NoFlops});
+  selects.Add(
       "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, "
       "bool scale_grad_by_freq=False, bool sparse=False) -> Tensor",
       EmbeddingRule);
-  table
+  selects.Add("aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", IndexRule);
+  selects.Add("aten::index_select(Tensor self, int dim, Tensor index) -> Tensor", IndexSelectRule);
+  selects.Add(
+      "aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor",
+      GatherRule);
+  lookups.Add("aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", IndexRule);
+  lookups.Add("aten::take(Tensor self, Tensor index) -> Tensor", TakeRule);
+  indexed.Add("aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
+              ScatterRule);
+  indexed.Add("aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
+              ScatterValueRule);
+  added.Add("aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
+            ScatterRule);
+  added.Add(
+      "aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> "
+      "Tensor",
+      IndexAddRule);
+  writes.Add(
+      "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> "
+      "Tensor",
+      IndexPutRule);
+  writes.Add(
+      "aten::_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, "
+      "bool accumulate=False) -> Tensor",
+      IndexPutRule);
+  writes.Add("aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor",
+             IndexAddRule);
+  writes.Add(
+      "aten::index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
+      IndexFillRule);
+  writes.Add(
+      "aten::index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor",
+      IndexFillRule);
+  writes
+      .Add(
+          "aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, "
+          "bool include_self=True) -> Tensor",
+          ScatterRule)
+      .flops = nullptr;
+
+  // Data decides about the order.
+  OperatorGroup placed(
+      table, {.work = Work::kScatter, .order = DimOrder::kUnknown, .flops = rules::NoFlops});
+  placed
       .Add(
           "aten::embedding_dense_backward(Tensor grad_output, Tensor indices, SymInt num_weights, "
           "SymInt padding_idx, bool scale_grad_by_freq) -> Tensor",
           EmbeddingBackwardRule)
       .flops = PerInputElement;
-
-  move("aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", IndexRule);
-  move("aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", IndexRule);
-  move(
-      "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> "
-      "Tensor",
-      IndexPutRule);
-  move(
-      "aten::_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, "
-      "bool accumulate=False) -> Tensor",
-      IndexPutRule);
-
-  move("aten::index_select(Tensor self, int dim, Tensor index) -> Tensor", IndexSelectRule);
-  table.Add(
-      "aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> "
-      "Tensor",
-      IndexAddRule);
-  move("aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor",
-       IndexAddRule);
-  move("aten::index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
-       IndexFillRule);
-  move("aten::index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor",
-       IndexFillRule);
-
-  move("aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor",
-       GatherRule);
-  move("aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", ScatterRule);
-  move("aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
-       ScatterValueRule);
-  table.Add("aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
-            ScatterRule);
-  table.Add(
-      "aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, "
-      "bool include_self=True) -> Tensor",
-      ScatterRule);
-  move("aten::take(Tensor self, Tensor index) -> Tensor", TakeRule);
-  move("aten::put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor",
-       PutRule);
-  move("aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor",
-       MaskedScatterRule);
-
-  move("aten::cat(Tensor[] tensors, int dim=0) -> Tensor", CatRule);
-  move("aten::stack(Tensor[] tensors, int dim=0) -> Tensor", StackRule);
-  move("aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor", PadRule);
-  move("aten::repeat(Tensor self, SymInt[] repeats) -> Tensor", RepeatRule);
-  move("aten::repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor",
-       RepeatInterleaveRule);
-  move("aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor", RollRule);
-  move("aten::flip(Tensor self, int[] dims) -> Tensor", FlipRule);
-
-  table.Add(
-      "aten::searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, "
-      "bool right=False, str? side=None, Tensor? sorter=None) -> Tensor",
-      SearchSortedRule);
-  table.Add(
-      "aten::bucketize.Tensor(Tensor self, Tensor boundaries, *, bool out_int32=False, "
-      "bool right=False) -> Tensor",
-      BucketizeRule);
-  table
+  placed.Add("aten::put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor",
+             PutRule);
+  placed.Add("aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor",
+             MaskedScatterRule);
+  placed
       .Add("aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor",
            HistcRule)
       .flops = PerInputElement;
+
+  OperatorGroup moves(table,
+                      {.work = Work::kMove, .order = DimOrder::kKept, .flops = rules::NoFlops});
+  moves.Add("aten::cat(Tensor[] tensors, int dim=0) -> Tensor", CatRule);
+  moves.Add("aten::stack(Tensor[] tensors, int dim=0) -> Tensor", StackRule);
+  moves.Add("aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor", PadRule)
+      .linearity = Linearity::kOneOperand;
+  moves.Add("aten::repeat(Tensor self, SymInt[] repeats) -> Tensor", RepeatRule);
+  OperatorGroup reordered(
+      table, {.work = Work::kMove, .order = DimOrder::kReordered, .flops = rules::NoFlops});
+  reordered.Add("aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor", RollRule);
+  reordered.Add("aten::flip(Tensor self, int[] dims) -> Tensor", FlipRule);
+  table.Add("aten::repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor",
+            RepeatInterleaveRule,
+            {.work = Work::kMove, .order = DimOrder::kUnknown, .flops = rules::NoFlops});
+
+  OperatorGroup searches(table, {.work = Work::kPointwise, .order = DimOrder::kUnknown});
+  searches.Add(
+      "aten::searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, "
+      "bool right=False, str? side=None, Tensor? sorter=None) -> Tensor",
+      SearchSortedRule);
+  searches.Add(
+      "aten::bucketize.Tensor(Tensor self, Tensor boundaries, *, bool out_int32=False, "
+      "bool right=False) -> Tensor",
+      BucketizeRule);
 }
 
 }  // namespace gt

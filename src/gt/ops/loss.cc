@@ -117,53 +117,57 @@ void BceWithLogitsRule(RuleContext& ctx) {
 }  // namespace
 
 void RegisterLoss(OperatorTable& table) {
-  table
-      .Add(
-          "aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, "
-          "SymInt ignore_index) -> (Tensor output, Tensor total_weight)",
-          NllLossRule)
+  // Targets are indices of classes.
+  OperatorGroup nll(
+      table,
+      {.work = Work::kReduction, .order = DimOrder::kKept, .integers = IntegerOperands::kIndices});
+  OperatorGroup losses(table, {.work = Work::kReduction, .order = DimOrder::kKept});
+  OperatorGroup gradients(table, {.work = Work::kPointwise, .order = DimOrder::kKept});
+  nll.Add(
+         "aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, "
+         "SymInt ignore_index) -> (Tensor output, Tensor total_weight)",
+         NllLossRule)
       .flops = ElementFlops<1, 2>;
-  table
-      .Add(
-          "aten::nll_loss_backward(Tensor grad_output, Tensor self, Tensor target, "
-          "Tensor? weight, int reduction, SymInt ignore_index, Tensor total_weight) -> Tensor",
-          NllLossBackwardRule)
+  nll.Add(
+         "aten::nll_loss_backward(Tensor grad_output, Tensor self, Tensor target, "
+         "Tensor? weight, int reduction, SymInt ignore_index, Tensor total_weight) -> Tensor",
+         NllLossBackwardRule)
       .flops = ElementFlops<2, 2>;
-  table
+  losses
       .Add(
           "aten::nll_loss2d_forward(Tensor self, Tensor target, Tensor? weight, int reduction, "
           "SymInt ignore_index) -> (Tensor output, Tensor total_weight)",
           NllLoss2dRule)
       .flops = ElementFlops<1, 2>;
-  table
+  losses
       .Add(
           "aten::nll_loss2d_backward(Tensor grad_output, Tensor self, Tensor target, "
           "Tensor? weight, int reduction, SymInt ignore_index, Tensor total_weight) -> Tensor",
           NllLoss2dBackwardRule)
       .flops = ElementFlops<2, 2>;
-  table
+  losses
       .Add("aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor",
            ElementwiseLossRule<2>)
       .flops = ElementFlops<0, 3>;
-  table
+  gradients
       .Add(
           "aten::mse_loss_backward(Tensor grad_output, Tensor self, Tensor target, "
           "int reduction) -> Tensor",
           InputGradientRule)
       .flops = ElementFlops<1, 3>;
-  table
+  losses
       .Add(
           "aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.) -> "
           "Tensor",
           ElementwiseLossRule<2>)
       .flops = ElementFlops<0, 5>;
-  table
+  gradients
       .Add(
           "aten::smooth_l1_loss_backward(Tensor grad_output, Tensor self, Tensor target, "
           "int reduction, float beta) -> Tensor",
           InputGradientRule)
       .flops = ElementFlops<1, 5>;
-  table
+  losses
       .Add(
           "aten::binary_cross_entropy_with_logits(Tensor self, Tensor target, "
           "Tensor? weight=None, Tensor? pos_weight=None, int reduction=1) -> Tensor",

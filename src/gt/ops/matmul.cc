@@ -215,40 +215,56 @@ Dim GroupedFlops(const CostContext& ctx) {
 }  // namespace
 
 void RegisterMatmul(OperatorTable& table) {
-  table.Add("aten::mm(Tensor self, Tensor mat2) -> Tensor", MmRule).flops = MatrixFlops<0>;
-  table.Add("aten::bmm(Tensor self, Tensor mat2) -> Tensor", BmmRule).flops = BatchFlops<0>;
-  table
-      .Add(
-          "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) "
-          "-> Tensor",
-          AddmmRule)
-      .flops = MatrixFlops<1>;
-  table
+  OperatorGroup products(table, {.work = Work::kProduct, .order = DimOrder::kKept});
+  // Policies keep what torchtitan's keep: no product that adds to a batch.
+  auto kept = [&products](std::string_view schema, ShapeRule rule, FlopsRule flops,
+                          RecomputeClass recompute) {
+    Operator& op = products.Add(schema, rule);
+    op.flops = flops;
+    op.recompute = recompute;
+  };
+  kept("aten::mm(Tensor self, Tensor mat2) -> Tensor", MmRule, MatrixFlops<0>,
+       RecomputeClass::kPlainProduct);
+  kept("aten::bmm(Tensor self, Tensor mat2) -> Tensor", BmmRule, BatchFlops<0>,
+       RecomputeClass::kProduct);
+  kept(
+      "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) "
+      "-> Tensor",
+      AddmmRule, MatrixFlops<1>, RecomputeClass::kProduct);
+  products
       .Add(
           "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, "
           "Scalar alpha=1) -> Tensor",
           BaddbmmRule)
       .flops = BatchFlops<1>;
-  table
+  products
       .Add(
           "aten::addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, "
           "Scalar alpha=1) -> Tensor",
           AddbmmRule)
       .flops = BatchFlops<1>;
-  table.Add("aten::dot(Tensor self, Tensor tensor) -> Tensor", DotRule).flops = VectorFlops<0>;
-  table.Add("aten::mv(Tensor self, Tensor vec) -> Tensor", MvRule).flops = VectorFlops<0>;
-  table
+
+  // Reading the matrix takes longer than the arithmetic.
+  OperatorGroup vectors(table, {.work = Work::kReduction, .order = DimOrder::kKept});
+  vectors.Add("aten::dot(Tensor self, Tensor tensor) -> Tensor", DotRule).flops = VectorFlops<0>;
+  vectors.Add("aten::mv(Tensor self, Tensor vec) -> Tensor", MvRule).flops = VectorFlops<0>;
+  vectors
       .Add(
           "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> "
           "Tensor",
           AddmvRule)
       .flops = VectorFlops<1>;
-  table
-      .Add(
-          "aten::_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, "
-          "ScalarType? out_dtype=None) -> Tensor",
-          GroupedMmRule)
-      .flops = GroupedFlops;
+
+  table.Add(
+      "aten::_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, "
+      "ScalarType? out_dtype=None) -> Tensor",
+      GroupedMmRule,
+      {.work = Work::kGroupedProduct,
+       .order = DimOrder::kKept,
+       .flops = GroupedFlops,
+       .integers = IntegerOperands::kGroupEnds,
+       .recompute = RecomputeClass::kLarge,
+       .host = HostPart::kUnlessBFloat16});
 }
 
 }  // namespace gt

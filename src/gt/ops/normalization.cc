@@ -118,26 +118,27 @@ void RmsNormBackwardRule(RuleContext& ctx) {
 }  // namespace
 
 void RegisterNormalization(OperatorTable& table) {
-  table
+  OperatorGroup norms(table, {.work = Work::kReduction, .order = DimOrder::kKept});
+  norms
       .Add(
           "aten::native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, "
           "Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)",
           LayerNormRule)
       .flops = ElementFlops<0, 7>;
-  table
+  norms
       .Add(
           "aten::native_layer_norm_backward(Tensor grad_out, Tensor input, "
           "SymInt[] normalized_shape, Tensor mean, Tensor rstd, Tensor? weight, Tensor? bias, "
           "bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
           LayerNormBackwardRule)
       .flops = ElementFlops<1, 14>;
-  table
+  norms
       .Add(
           "aten::_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, "
           "float? eps) -> (Tensor, Tensor)",
           RmsNormRule)
       .flops = ElementFlops<0, 4>;
-  table
+  norms
       .Add(
           "aten::_fused_rms_norm_backward(Tensor grad_out, Tensor input, int[] normalized_shape, "
           "Tensor rstd, Tensor? weight, bool[2] output_mask) -> (Tensor, Tensor)",

@@ -97,57 +97,68 @@ Dim DropoutBackwardFlops(const CostContext& cost) { return cost.results[0]->nume
   "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"
 #define GT_LONG_OPTIONS \
   "ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None"
-void RegisterRandom(OperatorTable& t) {
-  auto add = [&t](std::string_view schema, ShapeRule rule) -> Operator& {
-    Operator& op = t.Add(schema, rule);
-    op.random = true;
-    return op;
-  };
-  add("aten::rand(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", DrawnSizesRule);
-  add("aten::randn(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", DrawnSizesRule);
-  add("aten::randint(SymInt high, SymInt[] size, *, " GT_LONG_OPTIONS ") -> Tensor", RandintRule);
-  add("aten::randint.low(SymInt low, SymInt high, SymInt[] size, *, " GT_LONG_OPTIONS ") -> Tensor",
-      RandintLowRule);
-  add("aten::randperm(SymInt n, *, " GT_LONG_OPTIONS ") -> Tensor", RandpermRule);
-  add("aten::normal.float_float(float mean, float std, SymInt[] size, *, Generator? "
+void RegisterRandom(OperatorTable& table) {
+  OperatorGroup made(table, {.work = Work::kFill, .order = DimOrder::kNumbered, .random = true});
+  made.Add("aten::rand(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", DrawnSizesRule);
+  made.Add("aten::randn(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", DrawnSizesRule);
+  made.Add("aten::randint(SymInt high, SymInt[] size, *, " GT_LONG_OPTIONS ") -> Tensor",
+           RandintRule);
+  made.Add("aten::randint.low(SymInt low, SymInt high, SymInt[] size, *, " GT_LONG_OPTIONS
+           ") -> Tensor",
+           RandintLowRule);
+  made.Add("aten::randperm(SymInt n, *, " GT_LONG_OPTIONS ") -> Tensor", RandpermRule);
+  made.Add(
+      "aten::normal.float_float(float mean, float std, SymInt[] size, *, Generator? "
       "generator=None, " GT_OPTIONS ") -> Tensor",
       NormalSizesRule);
-  add("aten::rand_like(Tensor self, *, " GT_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor",
-      DrawnLikeRule<1>);
-  add("aten::randn_like(Tensor self, *, " GT_OPTIONS
-      ", MemoryFormat? memory_format=None) -> Tensor",
-      DrawnLikeRule<1>);
-  add("aten::randint_like(Tensor self, SymInt high, *, " GT_OPTIONS
-      ", MemoryFormat? memory_format=None) -> Tensor",
-      DrawnLikeRule<2>);
-  add("aten::randint_like.low_dtype(Tensor self, SymInt low, SymInt high, *, " GT_OPTIONS
-      ", MemoryFormat? memory_format=None) -> Tensor",
-      DrawnLikeRule<3>);
+
+  OperatorGroup made_like(table, {.work = Work::kFill, .order = DimOrder::kKept, .random = true});
+  made_like.Add("aten::rand_like(Tensor self, *, " GT_OPTIONS
+                ", MemoryFormat? memory_format=None) -> Tensor",
+                DrawnLikeRule<1>);
+  made_like.Add("aten::randn_like(Tensor self, *, " GT_OPTIONS
+                ", MemoryFormat? memory_format=None) -> Tensor",
+                DrawnLikeRule<1>);
+  made_like.Add("aten::randint_like(Tensor self, SymInt high, *, " GT_OPTIONS
+                ", MemoryFormat? memory_format=None) -> Tensor",
+                DrawnLikeRule<2>);
+  made_like.Add("aten::randint_like.low_dtype(Tensor self, SymInt low, SymInt high, *, " GT_OPTIONS
+                ", MemoryFormat? memory_format=None) -> Tensor",
+                DrawnLikeRule<3>);
+
+  OperatorGroup drawn(table, {.work = Work::kPointwise, .order = DimOrder::kKept, .random = true});
   // What functionalization makes of the in-place forms.
-  add("aten::normal_functional(Tensor self, float mean=0., float std=1., *, Generator? "
+  drawn.Add(
+      "aten::normal_functional(Tensor self, float mean=0., float std=1., *, Generator? "
       "generator=None) -> Tensor",
       PreservedRule);
-  add("aten::uniform(Tensor self, float from=0., float to=1., *, Generator? generator=None) -> "
+  drawn.Add(
+      "aten::uniform(Tensor self, float from=0., float to=1., *, Generator? generator=None) -> "
       "Tensor",
       PreservedRule);
-  add("aten::exponential(Tensor self, float lambd=1., *, Generator? generator=None) -> Tensor",
+  drawn.Add(
+      "aten::exponential(Tensor self, float lambd=1., *, Generator? generator=None) -> Tensor",
       PreservedRule);
-  add("aten::random(Tensor self, *, Generator? generator=None) -> Tensor", PreservedRule);
-  add("aten::random.from(Tensor self, int from, int? to, *, Generator? generator=None) -> Tensor",
+  drawn.Add("aten::random(Tensor self, *, Generator? generator=None) -> Tensor", PreservedRule);
+  drawn.Add(
+      "aten::random.from(Tensor self, int from, int? to, *, Generator? generator=None) -> Tensor",
       PreservedRule);
 
-  add("aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor", ContiguousRule);
-  add("aten::bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor",
-      ContiguousRule);
-  add("aten::multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? "
+  drawn.Add("aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor", ContiguousRule);
+  drawn.Add("aten::bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor",
+            ContiguousRule);
+  drawn.Add(
+      "aten::multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? "
       "generator=None) -> Tensor",
       MultinomialRule);
-  add("aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)", DropoutRule)
+  drawn
+      .Add("aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
+           DropoutRule)
       .flops = DropoutFlops;
   // Not random: it uses the mask that was drawn in the forward pass.
-  t.Add("aten::native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor",
-        DropoutBackwardRule)
-      .flops = DropoutBackwardFlops;
+  table.Add("aten::native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor",
+            DropoutBackwardRule,
+            {.work = Work::kPointwise, .order = DimOrder::kKept, .flops = DropoutBackwardFlops});
 }
 #undef GT_OPTIONS
 #undef GT_LONG_OPTIONS

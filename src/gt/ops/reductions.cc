@@ -218,9 +218,13 @@ Dim FlopsPerInput(const CostContext& cost) {
 
 }  // namespace
 
-void RegisterReductions(OperatorTable& t) {
-  auto add = [&t](std::string_view schema, ShapeRule rule, FlopsRule flops = FlopsPerInput<1>) {
-    t.Add(schema, rule).flops = flops;
+void RegisterReductions(OperatorTable& table) {
+  OperatorGroup reductions(table, {.work = Work::kReduction, .order = DimOrder::kKept});
+  auto add = [&reductions](std::string_view schema, ShapeRule rule,
+                           FlopsRule flops = FlopsPerInput<1>) -> Operator& {
+    Operator& op = reductions.Add(schema, rule);
+    op.flops = flops;
+    return op;
   };
   add("aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor", SumAllRule);
   add("aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? "
@@ -242,7 +246,7 @@ void RegisterReductions(OperatorTable& t) {
 
   add("aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor", ExtremumRule);
   add("aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor", ExtremumRule);
-  add("aten::max(Tensor self) -> Tensor", ExtremumAllRule);
+  add("aten::max(Tensor self) -> Tensor", ExtremumAllRule).recompute = RecomputeClass::kWholeTensor;
   add("aten::min(Tensor self) -> Tensor", ExtremumAllRule);
   add("aten::max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
       ExtremumWithIndexRule);
@@ -294,17 +298,27 @@ void RegisterReductions(OperatorTable& t) {
   add("aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType "
       "input_dtype) -> Tensor",
       SoftmaxBackwardRule, FlopsPerInput<4>);
-  add("aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> "
-      "(Tensor values, Tensor "
-      "indices)",
-      TopkRule);
-  add("aten::sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor "
+
+  OperatorGroup sorted(
+      table, {.work = Work::kReduction, .order = DimOrder::kReordered, .flops = FlopsPerInput<1>});
+  sorted
+      .Add(
+          "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> "
+          "(Tensor values, Tensor "
+          "indices)",
+          TopkRule)
+      .recompute = RecomputeClass::kRouting;
+  sorted.Add(
+      "aten::sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor "
       "indices)",
       SortRule<1>);
-  add("aten::sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> "
-      "(Tensor values, Tensor "
-      "indices)",
-      SortRule<2>);
+  sorted
+      .Add(
+          "aten::sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> "
+          "(Tensor values, Tensor "
+          "indices)",
+          SortRule<2>)
+      .integers = IntegerOperands::kIndices;
 }
 
 }  // namespace gt

@@ -1,5 +1,6 @@
 #include "gt/ops/registry.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "gt/base/error.h"
@@ -7,24 +8,37 @@
 namespace gt {
 namespace {
 
-// Views follow from the schema: every result carries the alias letter of one argument, and nothing
-// is written.
-void SetViewFacts(Operator& op) {
-  if (op.schema.results.empty()) return;
-  char letter = op.schema.results[0].alias;
-  if (letter == 0) return;
-  for (const ResultSpec& result : op.schema.results) {
-    if (result.alias != letter) return;
+// The argument that has the alias letter of the results, or -1.
+int AliasedArg(const Schema& schema) {
+  const char letter = schema.results.empty() ? 0 : schema.results[0].alias;
+  if (letter == 0) return -1;
+  for (const ResultSpec& result : schema.results) {
+    if (result.alias != letter) return -1;
   }
-  for (size_t i = 0; i < op.schema.args.size(); ++i) {
-    const ArgSpec& arg = op.schema.args[i];
+  for (size_t i = 0; i < schema.args.size(); ++i) {
+    const ArgSpec& arg = schema.args[i];
     if (arg.alias != letter) continue;
-    GT_CHECK(!arg.written, "{} writes its argument '{}'; graphs are functional", op.name.str(),
+    GT_CHECK(!arg.written, "'{}' writes its argument '{}'; graphs are functional", schema.text,
              arg.name);
-    op.view_ = true;
-    op.view_arg_ = static_cast<int>(i);
+    return static_cast<int>(i);
+  }
+  return -1;
+}
+
+// A view by its schema is one by its facts, and the other way round, unless the entry says how far
+// memory is shared.
+void SetViewFacts(Operator& op) {
+  const int aliased = AliasedArg(op.schema);
+  if (op.view == ViewKind::kNone) {
+    GT_CHECK(aliased < 0, "{} is a view by its schema, but its facts do not say of which kind",
+             op.name.str());
     return;
   }
+  if (op.aliasing == Aliasing::kNone) {
+    GT_CHECK(aliased >= 0, "{} is no view by its schema", op.name.str());
+    op.aliasing = Aliasing::kAlways;
+  }
+  if (op.aliasing == Aliasing::kAlways) op.view_arg_ = std::max(aliased, 0);
 }
 
 // Of other projects. Filled while the program starts, before the table is made.
@@ -84,8 +98,8 @@ class Registry {
 
 OperatorFamily::OperatorFamily(Register add) { OtherFamilies().push_back(add); }
 
-Operator& OperatorTable::Add(std::string_view schema, ShapeRule rule) {
-  auto op = std::make_unique<Operator>();
+Operator& OperatorTable::Add(std::string_view schema, ShapeRule rule, const OperatorFacts& facts) {
+  auto op = std::make_unique<Operator>(facts);
   op->name = Name(schema.substr(0, schema.find('(')));
   op->schema = ParseSchema(schema);
   op->rule = rule;

@@ -12,9 +12,9 @@ namespace gt {
 
 class OperatorTable {
  public:
-  // Adds an operator and returns it so that facts can be set: table.Add("aten::mm(...) -> Tensor",
-  // MmRule).flops = ...
-  Operator& Add(std::string_view schema, ShapeRule rule);
+  // Adds an operator and returns it so that further facts can be set:
+  // table.Add("aten::mm(...) -> Tensor", MmRule, {.work = Work::kProduct, ...}).flops = ...
+  Operator& Add(std::string_view schema, ShapeRule rule, const OperatorFacts& facts);
   std::vector<std::unique_ptr<Operator>> Take() { return std::move(operators_); }
 
  private:
@@ -27,6 +27,19 @@ class OperatorFamily {
  public:
   using Register = void (*)(OperatorTable& table);
   explicit OperatorFamily(Register add);
+};
+
+// Adds operators that have their facts in common.
+class OperatorGroup {
+ public:
+  OperatorGroup(OperatorTable& table, const OperatorFacts& facts) : table_(table), facts_(facts) {}
+  Operator& Add(std::string_view schema, ShapeRule rule) {
+    return table_.Add(schema, rule, facts_);
+  }
+
+ private:
+  OperatorTable& table_;
+  OperatorFacts facts_;
 };
 
 // One per file of this folder.

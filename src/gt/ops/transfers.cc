@@ -39,25 +39,30 @@ void SetStateRule(RuleContext& ctx) {
 }  // namespace
 
 void RegisterTransfers(OperatorTable& table) {
-  auto add = [&table](const char* schema, ShapeRule rule, Transfer transfer) {
-    Operator& op = table.Add(schema, rule);
-    op.transfer = transfer;
-    op.flops = rules::NoFlops;
+  // The host finds a buffer, or the generator, at every run.
+  auto add = [&table](const char* schema, ShapeRule rule, Transfer transfer) -> Operator& {
+    return table.Add(schema, rule,
+                     {.work = Work::kTransfer,
+                      .order = DimOrder::kKept,
+                      .flops = rules::NoFlops,
+                      .host = HostPart::kAlways,
+                      .transfer = transfer});
   };
   add("gt::offload(Tensor self) -> Tensor", OffloadRule, Transfer::kOffload);
   add("gt::reload(Tensor self, Device device) -> Tensor", ReloadRule, Transfer::kReload);
   // `source` is what `moved` is copied from: it must not be freed before.
-  add("gt::wait_transfer(Tensor moved, Tensor source) -> Tensor", TransferWaitRule,
-      Transfer::kWait);
+  add("gt::wait_transfer(Tensor moved, Tensor source) -> Tensor", TransferWaitRule, Transfer::kWait)
+      .aliasing = Aliasing::kAlways;
 
-  auto add_random = [&table](const char* schema, ShapeRule rule) {
-    Operator& op = table.Add(schema, rule);
-    op.random = true;
-    op.flops = rules::NoFlops;
-  };
-  add_random("gt::generator_state(Device device) -> Tensor", StateRule);
+  OperatorGroup states(table, {.work = Work::kHost,
+                               .order = DimOrder::kUnknown,
+                               .flops = rules::NoFlops,
+                               .host = HostPart::kAlways,
+                               .random = true,
+                               .generator_state = true});
+  states.Add("gt::generator_state(Device device) -> Tensor", StateRule);
   // Returns the state as it was.
-  add_random("gt::set_generator_state(Tensor state, Device device) -> Tensor", SetStateRule);
+  states.Add("gt::set_generator_state(Tensor state, Device device) -> Tensor", SetStateRule);
 }
 
 }  // namespace gt

@@ -390,129 +390,164 @@ void ScatterRule(RuleContext& ctx) {
 }  // namespace
 
 void RegisterViews(OperatorTable& table) {
-  table.Add("aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)", ViewRule);
-  table.Add("aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)", ViewDTypeRule);
-  table.Add("aten::_reshape_alias(Tensor(a) self, SymInt[] size, SymInt[] stride) -> Tensor(a)",
-            ReshapeAliasRule);
-  table.Add("aten::t(Tensor(a) self) -> Tensor(a)", TRule);
-  table.Add("aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)", TransposeRule);
-  table.Add("aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)", PermuteRule);
-  table.Add("aten::expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)",
-            ExpandRule);
-  table.Add("aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)", UnsqueezeRule);
-  table.Add("aten::squeeze(Tensor(a) self) -> Tensor(a)", SqueezeRule);
-  table.Add("aten::squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)", SqueezeDimRule);
-  table.Add("aten::squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)", SqueezeDimsRule);
-  table.Add(
+  auto view = [&table](const char* schema, ShapeRule rule, ViewKind kind,
+                       DimOrder order = DimOrder::kKept) -> Operator& {
+    return table.Add(
+        schema, rule,
+        {.work = Work::kView, .order = order, .view = kind, .linearity = Linearity::kOneOperand});
+  };
+  view("aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)", ViewRule, ViewKind::kReshape,
+       DimOrder::kRegrouped);
+  Operator& reinterpret = view("aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)",
+                               ViewDTypeRule, ViewKind::kReinterpret, DimOrder::kRegrouped);
+  reinterpret.linearity = Linearity::kNone;
+  view("aten::_reshape_alias(Tensor(a) self, SymInt[] size, SymInt[] stride) -> Tensor(a)",
+       ReshapeAliasRule, ViewKind::kStrides, DimOrder::kRegrouped);
+  view("aten::t(Tensor(a) self) -> Tensor(a)", TRule, ViewKind::kGeometry);
+  view("aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)", TransposeRule,
+       ViewKind::kGeometry);
+  view("aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)", PermuteRule, ViewKind::kGeometry);
+  view("aten::expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)",
+       ExpandRule, ViewKind::kGeometry);
+  view(
       "aten::slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, "
       "SymInt step=1) -> Tensor(a)",
-      SliceRule<>);
-  table.Add("aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)", SelectRule<>);
-  table.Add("aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]",
-            SplitRule);
-  table.Add(
+      SliceRule<>, ViewKind::kGeometry);
+  view("aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)", SelectRule<>,
+       ViewKind::kGeometry);
+  view("aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]",
+       SplitRule, ViewKind::kGeometry);
+  view(
       "aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]",
-      SplitWithSizesRule);
-  table.Add("aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]", UnbindRule);
-  table.Add("aten::alias(Tensor(a) self) -> Tensor(a)", SameRule);
-  table.Add("aten::detach(Tensor(a) self) -> Tensor(a)", SameRule);
-  table.Add(
+      SplitWithSizesRule, ViewKind::kGeometry);
+  view("aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]", UnbindRule,
+       ViewKind::kGeometry);
+  view("aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)", UnsqueezeRule,
+       ViewKind::kSameOrder);
+  view("aten::squeeze(Tensor(a) self) -> Tensor(a)", SqueezeRule, ViewKind::kSameOrder);
+  view("aten::squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)", SqueezeDimRule,
+       ViewKind::kSameOrder);
+  view("aten::squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)", SqueezeDimsRule,
+       ViewKind::kSameOrder);
+  view("aten::alias(Tensor(a) self) -> Tensor(a)", SameRule, ViewKind::kSameOrder);
+  view("aten::detach(Tensor(a) self) -> Tensor(a)", SameRule, ViewKind::kSameOrder);
+  view(
       "aten::as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, "
       "SymInt? storage_offset=None) -> Tensor(a)",
-      AsStridedRule<>);
-  table.Add("aten::diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)",
-            DiagonalRule<>);
-  table.Add("aten::unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)",
-            UnfoldRule);
-  table.Add("aten::view_as_real(Tensor(a) self) -> Tensor(a)", ViewAsRealRule);
-  table.Add("aten::view_as_complex(Tensor(a) self) -> Tensor(a)", ViewAsComplexRule);
+      AsStridedRule<>, ViewKind::kStorage, DimOrder::kUnknown);
+  view("aten::diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)",
+       DiagonalRule<>, ViewKind::kGeometry, DimOrder::kUnknown);
+  view("aten::unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)", UnfoldRule,
+       ViewKind::kGeometry, DimOrder::kUnknown);
+  view("aten::view_as_real(Tensor(a) self) -> Tensor(a)", ViewAsRealRule, ViewKind::kReinterpret);
+  view("aten::view_as_complex(Tensor(a) self) -> Tensor(a)", ViewAsComplexRule,
+       ViewKind::kReinterpret);
   // Conjugation and negation are bits on the tensor that the next kernel reads; types do not show
   // them.
-  table.Add("aten::_conj(Tensor(a) self) -> Tensor(a)", SameRule);
-  table.Add("aten::_neg_view(Tensor(a) self) -> Tensor(a)", SameRule);
+  view("aten::_conj(Tensor(a) self) -> Tensor(a)", SameRule, ViewKind::kReinterpret);
+  view("aten::_neg_view(Tensor(a) self) -> Tensor(a)", SameRule, ViewKind::kReinterpret);
 
   // By schema its result is fresh, because nobody keeps the original; in memory it is a view.
-  Operator& unsafe_view =
-      table.Add("aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor", ViewRule);
-  unsafe_view.view_ = true;
-  unsafe_view.view_arg_ = 0;
+  table.Add("aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor", ViewRule,
+            {.work = Work::kView,
+             .order = DimOrder::kRegrouped,
+             .view = ViewKind::kReshape,
+             .aliasing = Aliasing::kAlways,
+             .linearity = Linearity::kOneOperand});
   // Composite, so no capture contains it, but passes write it. Whether it copies depends on the
-  // strides, so that nobody may count on either: no view.
-  Operator& reshape =
-      table.Add("aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)", ReshapeRule);
-  reshape.view_ = false;
-  reshape.view_arg_ = -1;
-  reshape.flops = rules::NoFlops;
+  // strides, so that nobody may count on either.
+  table.Add("aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)", ReshapeRule,
+            {.work = Work::kMove,
+             .order = DimOrder::kRegrouped,
+             .flops = rules::NoFlops,
+             .view = ViewKind::kReshape,
+             .aliasing = Aliasing::kMayAlias});
 
-  auto copy = [&table](const char* schema, ShapeRule rule) {
-    table.Add(schema, rule).flops = rules::NoFlops;
-  };
-  copy("aten::view_copy(Tensor self, SymInt[] size) -> Tensor", ViewCopyRule);
-  copy("aten::view_copy.dtype(Tensor self, ScalarType dtype) -> Tensor", CopyRule<ViewDTypeRule>);
-  copy("aten::_reshape_alias_copy(Tensor self, SymInt[] size, SymInt[] stride) -> Tensor",
-       CopyRule<ReshapeAliasRule>);
-  copy("aten::t_copy(Tensor self) -> Tensor", CopyRule<TRule>);
-  copy("aten::transpose_copy.int(Tensor self, int dim0, int dim1) -> Tensor",
-       CopyRule<TransposeRule>);
-  copy("aten::permute_copy(Tensor self, int[] dims) -> Tensor", CopyRule<PermuteRule>);
-  copy("aten::expand_copy(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor",
-       CopyRule<ExpandRule>);
-  copy("aten::unsqueeze_copy(Tensor self, int dim) -> Tensor", CopyRule<UnsqueezeRule>);
-  copy("aten::squeeze_copy(Tensor self) -> Tensor", CopyRule<SqueezeRule>);
-  copy("aten::squeeze_copy.dim(Tensor self, int dim) -> Tensor", CopyRule<SqueezeDimRule>);
-  copy("aten::squeeze_copy.dims(Tensor self, int[] dim) -> Tensor", CopyRule<SqueezeDimsRule>);
-  copy(
+  OperatorGroup copies(table,
+                       {.work = Work::kSelect, .order = DimOrder::kKept, .flops = rules::NoFlops});
+  copies.Add("aten::t_copy(Tensor self) -> Tensor", CopyRule<TRule>);
+  copies.Add("aten::transpose_copy.int(Tensor self, int dim0, int dim1) -> Tensor",
+             CopyRule<TransposeRule>);
+  copies.Add("aten::permute_copy(Tensor self, int[] dims) -> Tensor", CopyRule<PermuteRule>);
+  copies.Add("aten::expand_copy(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor",
+             CopyRule<ExpandRule>);
+  copies.Add("aten::unsqueeze_copy(Tensor self, int dim) -> Tensor", CopyRule<UnsqueezeRule>);
+  copies.Add("aten::squeeze_copy(Tensor self) -> Tensor", CopyRule<SqueezeRule>);
+  copies.Add("aten::squeeze_copy.dim(Tensor self, int dim) -> Tensor", CopyRule<SqueezeDimRule>);
+  copies.Add("aten::squeeze_copy.dims(Tensor self, int[] dim) -> Tensor",
+             CopyRule<SqueezeDimsRule>);
+  copies.Add(
       "aten::slice_copy.Tensor(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, "
       "SymInt step=1) -> Tensor",
       CopyRule<SliceRule<>>);
-  copy("aten::select_copy.int(Tensor self, int dim, SymInt index) -> Tensor",
-       CopyRule<SelectRule<>>);
-  copy("aten::split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]",
-       CopyRule<SplitRule>);
-  copy("aten::split_with_sizes_copy(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]",
-       CopyRule<SplitWithSizesRule>);
-  copy("aten::unbind_copy.int(Tensor self, int dim=0) -> Tensor[]", CopyRule<UnbindRule>);
-  copy("aten::alias_copy(Tensor self) -> Tensor", CopyRule<SameRule>);
-  copy("aten::detach_copy(Tensor self) -> Tensor", CopyRule<SameRule>);
-  copy(
+  copies.Add("aten::select_copy.int(Tensor self, int dim, SymInt index) -> Tensor",
+             CopyRule<SelectRule<>>);
+  copies.Add("aten::split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]",
+             CopyRule<SplitRule>);
+  copies.Add(
+      "aten::split_with_sizes_copy(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]",
+      CopyRule<SplitWithSizesRule>);
+  copies.Add("aten::unbind_copy.int(Tensor self, int dim=0) -> Tensor[]", CopyRule<UnbindRule>);
+  copies.Add("aten::alias_copy(Tensor self) -> Tensor", CopyRule<SameRule>);
+  copies.Add("aten::detach_copy(Tensor self) -> Tensor", CopyRule<SameRule>);
+  copies.Add("aten::view_as_real_copy(Tensor self) -> Tensor", CopyRule<ViewAsRealRule>);
+  copies.Add("aten::view_as_complex_copy(Tensor self) -> Tensor", CopyRule<ViewAsComplexRule>);
+  copies.Add("aten::_conj_copy(Tensor self) -> Tensor", CopyRule<SameRule>);
+
+  OperatorGroup regrouped(
+      table, {.work = Work::kSelect, .order = DimOrder::kRegrouped, .flops = rules::NoFlops});
+  regrouped.Add("aten::view_copy(Tensor self, SymInt[] size) -> Tensor", ViewCopyRule);
+  regrouped.Add("aten::view_copy.dtype(Tensor self, ScalarType dtype) -> Tensor",
+                CopyRule<ViewDTypeRule>);
+  regrouped.Add("aten::_reshape_alias_copy(Tensor self, SymInt[] size, SymInt[] stride) -> Tensor",
+                CopyRule<ReshapeAliasRule>);
+
+  OperatorGroup rearranged(
+      table, {.work = Work::kSelect, .order = DimOrder::kUnknown, .flops = rules::NoFlops});
+  rearranged.Add(
       "aten::as_strided_copy(Tensor self, SymInt[] size, SymInt[] stride, "
       "SymInt? storage_offset=None) -> Tensor",
       CopyRule<AsStridedRule<>>);
-  copy("aten::diagonal_copy(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor",
-       CopyRule<DiagonalRule<>>);
-  copy("aten::unfold_copy(Tensor self, int dimension, int size, int step) -> Tensor",
-       CopyRule<UnfoldRule>);
-  copy("aten::view_as_real_copy(Tensor self) -> Tensor", CopyRule<ViewAsRealRule>);
-  copy("aten::view_as_complex_copy(Tensor self) -> Tensor", CopyRule<ViewAsComplexRule>);
-  copy("aten::_conj_copy(Tensor self) -> Tensor", CopyRule<SameRule>);
+  rearranged.Add("aten::diagonal_copy(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor",
+                 CopyRule<DiagonalRule<>>);
+  rearranged.Add("aten::unfold_copy(Tensor self, int dimension, int size, int step) -> Tensor",
+                 CopyRule<UnfoldRule>);
 
-  copy(
+  OperatorGroup placed(table,
+                       {.work = Work::kMove, .order = DimOrder::kKept, .flops = rules::NoFlops});
+  placed.Add(
       "aten::slice_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt start, "
       "SymInt end, SymInt step) -> Tensor",
       BaseGradientRule);
-  copy(
+  placed.Add(
       "aten::select_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt index) -> "
       "Tensor",
       BaseGradientRule);
-  copy(
-      "aten::diagonal_backward(Tensor grad_output, SymInt[] input_sizes, int offset, int dim1, "
-      "int dim2) -> Tensor",
-      BaseGradientRule);
-  table.Add(
-      "aten::unfold_backward(Tensor grad_in, SymInt[] input_sizes, int dim, int size, int step) "
-      "-> Tensor",
-      BaseGradientRule);
-  copy(
+  placed.Add(
       "aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, "
       "SymInt? end=None, SymInt step=1) -> Tensor",
       ScatterRule<SliceRule<2>>);
-  copy("aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor",
-       ScatterRule<SelectRule<2>>);
-  copy(
+  placed.Add("aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor",
+             ScatterRule<SelectRule<2>>);
+
+  OperatorGroup arranged(
+      table, {.work = Work::kMove, .order = DimOrder::kUnknown, .flops = rules::NoFlops});
+  arranged.Add(
+      "aten::diagonal_backward(Tensor grad_output, SymInt[] input_sizes, int offset, int dim1, "
+      "int dim2) -> Tensor",
+      BaseGradientRule);
+  arranged
+      .Add(
+          "aten::unfold_backward(Tensor grad_in, SymInt[] input_sizes, int dim, int size, int "
+          "step) "
+          "-> Tensor",
+          BaseGradientRule)
+      .flops = nullptr;
+  arranged.Add(
       "aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> "
       "Tensor",
       ScatterRule<DiagonalRule<2>>);
-  copy(
+  arranged.Add(
       "aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, "
       "SymInt? storage_offset=None) -> Tensor",
       ScatterRule<AsStridedRule<2>>);

@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "gt/analysis/aliasing.h"
 #include "gt/analysis/host_reads.h"
 #include "gt/base/error.h"
 #include "gt/base/text.h"
@@ -30,46 +29,6 @@ double TransferUs(double bytes, double gb_per_s) {
   return gb_per_s > 0 ? bytes / (1e3 * gb_per_s) : 0;
 }
 double ArithmeticUs(double flops, double tflops) { return tflops > 0 ? flops / (1e6 * tflops) : 0; }
-
-// What running an operator means for the device, where types and arithmetic do not tell.
-enum class Work : uint8_t {
-  kStream,     // reads its operands, writes its results
-  kProduct,    // multiplies matrices
-  kAttention,  // the same, in one kernel with all that comes between two products
-  kSelection,  // reads of its first argument only what it returns
-  kFill,       // its first argument says how large the result is and is not read
-  kNothing,    // leaves memory as it is, or is the host's business
-};
-
-Work WorkNamed(std::string_view name) {
-  constexpr std::string_view kProducts[] = {"aten::mm",      "aten::bmm",    "aten::addmm",
-                                            "aten::baddbmm", "aten::addbmm", "aten::_grouped_mm"};
-  constexpr std::string_view kSelections[] = {"aten::embedding",    "aten::index.Tensor",
-                                              "aten::index_select", "aten::_unsafe_index.Tensor",
-                                              "aten::gather",       "aten::take"};
-  constexpr std::string_view kFills[] = {"aten::fill.Scalar", "aten::fill.Tensor", "aten::zero"};
-  constexpr std::string_view kNothings[] = {"gt::generator_state", "gt::set_generator_state"};
-  auto is_one_of = [name](std::span<const std::string_view> names) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  };
-  auto has = [name](std::string_view part) { return name.find(part) != std::string_view::npos; };
-  if (is_one_of(kNothings) || has("::empty") || has("::new_empty")) return Work::kNothing;
-  if (is_one_of(kProducts)) return Work::kProduct;
-  if (has("_attention")) return Work::kAttention;
-  if (is_one_of(kFills) || has("_like") || has("::new_")) return Work::kFill;
-  if (is_one_of(kSelections) || has("_copy")) return Work::kSelection;
-  return Work::kStream;
-}
-
-Work WorkOf(const Operator& op) {
-  static const std::unordered_map<const Operator*, Work> kTable = [] {
-    std::unordered_map<const Operator*, Work> table;
-    for (const Operator* known : AllOperators()) table[known] = WorkNamed(known->name.str());
-    return table;
-  }();
-  auto found = kTable.find(&op);
-  return found == kTable.end() ? Work::kStream : found->second;
-}
 
 bool IsQueued(const Operator& op) {
   return op.collective != Collective::kNone || op.transfer != Transfer::kNone;
@@ -105,12 +64,14 @@ double OperandBytes(const Node& node, SymbolValues symbols) {
 double TrafficOf(const Node& node, SymbolValues symbols) {
   double results = ResultBytes(node, symbols);
   double traffic = results + OperandBytes(node, symbols);
-  Work work = WorkOf(node.op());
-  if (work != Work::kSelection && work != Work::kFill) return traffic;
+  const Work work = node.op().work;
+  // Of a cast, too, as many bytes are taken to be read as are written.
+  const bool selects = work == Work::kSelect || work == Work::kClone;
+  if (!selects && work != Work::kFill) return traffic;
   const Value* first = node.op().schema.args.empty() ? nullptr : node.TensorArg(0);
   if (first == nullptr) return traffic;
   double whole = BytesOf(first->type(), symbols);
-  return traffic - whole + (work == Work::kFill ? 0 : std::min(whole, results));
+  return traffic - whole + (selects ? std::min(whole, results) : 0);
 }
 
 double FlopsOf(const Node& node, SymbolValues symbols) {
@@ -142,8 +103,8 @@ double AttentionFactor(const Node& node) {
 
 double KernelFlopsUs(const Node& node, SymbolValues symbols, const DeviceSpeed& device) {
   double flops = FlopsOf(node, symbols);
-  Work work = WorkOf(node.op());
-  if (work != Work::kProduct && work != Work::kAttention) {
+  const Work work = node.op().work;
+  if (work != Work::kProduct && work != Work::kGroupedProduct && work != Work::kAttention) {
     return ArithmeticUs(flops, device.float_tflops);
   }
   bool half = node.operand_count() > 0 && IsHalf(node.operand(0)->type().dtype);
@@ -558,8 +519,8 @@ DeviceSpeed SpeedOf(std::string_view generation) {
 
 bool TakesTime(const Node& node, SymbolValues symbols) {
   const Operator& op = node.op();
-  if (op.reads_data || WorkOf(op) == Work::kNothing) return false;
-  switch (AliasingOf(op)) {
+  if (op.work == Work::kHost || op.work == Work::kAllocate) return false;
+  switch (op.aliasing) {
     case Aliasing::kAlways:
       return false;
     case Aliasing::kNone:

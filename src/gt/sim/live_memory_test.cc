@@ -108,7 +108,7 @@ class Reference {
     const TensorType &from = viewed->type(), &to = value.type();
     const bool fits =
         from.dtype == to.dtype && from.device == to.device && (from == to || HasNoGaps(from));
-    const bool shares = fits || AliasingOf(value.producer()->op()) == Aliasing::kAlways;
+    const bool shares = fits || value.producer()->op().aliasing == Aliasing::kAlways;
     return shares ? BaseOf(*viewed) : &value;
   }
 

@@ -1,7 +1,6 @@
 #include "gt/sim/storages.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
 #include "gt/analysis/aliasing.h"
@@ -23,7 +22,7 @@ int64_t RoundedUp(int64_t bytes, int64_t unit) {
 bool SharesMemory(const Value& value, const Value& viewed, SymbolValues symbols) {
   const TensorType& from = viewed.type();
   const TensorType& to = value.type();
-  if (AliasingOf(value.producer()->op()) == Aliasing::kAlways) return true;
+  if (value.producer()->op().aliasing == Aliasing::kAlways) return true;
   if (from.dtype != to.dtype || from.device != to.device) return false;
   return from == to || IsRowMajor(from, symbols);
 }
@@ -34,14 +33,8 @@ const Value* LooksInto(const Value& value, SymbolValues symbols) {
   return viewed != nullptr && SharesMemory(value, *viewed, symbols) ? viewed : nullptr;
 }
 
-// TensorIterator computes in one dtype. On the CPU it makes copies of operands in another one; CUDA
-// kernels convert as they read.
 bool ConvertsOperands(const Node& node) {
-  static const std::array<const Operator*, 4> kOperators = {
-      FindOperator("aten::add.Tensor"), FindOperator("aten::sub.Tensor"),
-      FindOperator("aten::mul.Tensor"), FindOperator("aten::div.Tensor")};
-  return node.result_count() == 1 && node.result()->type().device.kind == DeviceKind::kCpu &&
-         std::find(kOperators.begin(), kOperators.end(), &node.op()) != kOperators.end();
+  return node.op().converts_operands && node.result()->type().device.kind == DeviceKind::kCpu;
 }
 
 int64_t ScratchBytes(const Node& node, SymbolValues symbols) {

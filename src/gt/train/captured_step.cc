@@ -13,7 +13,6 @@
 #include "gt/exec/op_profiler.h"
 #include "gt/exec/program.h"
 #include "gt/exec/reference.h"
-#include "gt/passes/memory/memory_policy.h"
 #include "gt/report/memory_report.h"
 #include "gt/torch_bridge/device.h"
 
@@ -87,28 +86,26 @@ class CapturedStep : public TrainStep {
   }
 
  private:
-  // Kernels alone: nothing that the host must know before it can go on.
+  // Kernels alone: nothing that the host must know, or do, before it can go on.
   bool CanBeReplayed() const {
-    bool cuda = false, reads = false;
+    bool cuda = false, host = false;
     for (const auto& input : graph_->inputs()) {
       cuda |= input->value.type().device.kind == DeviceKind::kCuda;
     }
-    for (const Node* node : graph_->nodes()) reads |= WaitsForDevice(*node);
-    return cuda && !reads;
+    for (const Node* node : graph_->nodes()) host |= HostTakesPart(*node);
+    return cuda && !host;
   }
 
-  static bool WaitsForDevice(const Node& node) {
-    if (node.op().reads_data) return true;
-    // Collectives are counted and watched one by one.
-    if (node.op().collective != Collective::kNone) return true;
-    // The host's part of these, finding a buffer and knowing a generator's state, is not recorded.
-    if (node.op().transfer != Transfer::kNone) return true;
-    if (IsGeneratorOperator(node.op())) return true;
-    // Blocks without a pair are skipped by looking at the mask.
-    if (node.op().name.str().starts_with("gt::flex_attention")) return true;
-    // Only this dtype has a grouped kernel; the others loop over groups, whose sizes they look up.
-    return node.op().name.str() == "aten::_grouped_mm" &&
-           node.operand(0)->type().dtype != DType::kBFloat16;
+  static bool HostTakesPart(const Node& node) {
+    switch (node.op().host) {
+      case HostPart::kNone:
+        return false;
+      case HostPart::kAlways:
+        return true;
+      case HostPart::kUnlessBFloat16:
+        return node.operand(0)->type().dtype != DType::kBFloat16;
+    }
+    return true;
   }
 
   std::vector<at::Tensor> Outputs() {

@@ -8,7 +8,6 @@
 #include <map>
 #include <set>
 
-#include "gt/analysis/aliasing.h"
 #include "gt/base/error.h"
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
@@ -329,7 +328,7 @@ TEST(ChunkedGraph, SharedGathersEndWithTheForward) {
         if (!gathered.contains(node->operand(i))) continue;
         EXPECT_NE(meta.phase, Phase::kBackward) << node->op().name.str();
         bool same_memory =
-            node->op().collective == Collective::kWait || AliasingOf(node->op()) != Aliasing::kNone;
+            node->op().collective == Collective::kWait || node->op().aliasing != Aliasing::kNone;
         if (same_memory) gathered.insert(node->result());
       }
     }

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <string_view>
 
-#include "gt/analysis/aliasing.h"
-#include "gt/ops/dim_order.h"
-
 namespace gt {
 namespace {
 
@@ -81,10 +78,8 @@ bool IsSlice(const Operator& op) {
 
 // Whether results have the values of the first operand, under other sizes or elsewhere.
 bool KeepsValues(const Operator& op) {
-  static const Operator* const kClone = FindOperator("aten::clone");
-  static const Operator* const kCast = FindOperator("aten::_to_copy");
-  return AliasingOf(op) != Aliasing::kNone || op.transfer != Transfer::kNone || &op == kClone ||
-         &op == kCast;
+  return op.aliasing != Aliasing::kNone || op.transfer != Transfer::kNone ||
+         op.work == Work::kClone;
 }
 
 }  // namespace
@@ -172,7 +167,7 @@ ChunkLayout ChunkLayouts::OfInput(const TensorType& type) const {
 }
 
 ChunkLayout ChunkLayouts::OfResult(const Node& node, const Value& result, int32_t dim) {
-  switch (DimOrderOf(node.op())) {
+  switch (node.op().order) {
     case DimOrder::kKept:
       return Kept(node, result, dim);
     case DimOrder::kRegrouped:
@@ -189,6 +184,7 @@ ChunkLayout ChunkLayouts::OfResult(const Node& node, const Value& result, int32_
       return {LayoutKind::kNumbered, dim};
     case DimOrder::kAcrossRanks:
       return AcrossRanks(node, result, dim);
+    case DimOrder::kUndecided:
     case DimOrder::kUnknown:
       break;
   }

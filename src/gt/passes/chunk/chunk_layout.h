@@ -3,7 +3,7 @@
 // A dimension of s * k elements may count s samples of k rows, or k runs of s samples: a range of
 // it is a chunk's share only in the first case. Sizes do not tell the two apart, so the symbol is
 // followed from the inputs on, by what each operator does to the order of elements
-// (ops/dim_order.h). What cannot be followed is unknown, and is not cut.
+// (DimOrder in ir/operator_facts.h). What cannot be followed is unknown, and is not cut.
 #pragma once
 
 #include <cstdint>

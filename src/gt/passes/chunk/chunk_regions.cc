@@ -12,12 +12,6 @@ namespace {
 
 bool Mentions(const Dim& dim, SymbolId symbol) { return !dim.is_const() && dim.Contains(symbol); }
 
-bool IsAttention(const Operator& op) {
-  const std::string& name = op.name.str();
-  return name.find("scaled_dot_product") != std::string::npos ||
-         name.find("flex_attention") != std::string::npos;
-}
-
 bool IsSum(const Node& node) {
   static const Operator* const kAdd = FindOperator("aten::add.Tensor");
   return &node.op() == kAdd && node.operand_count() == 2;
@@ -25,12 +19,6 @@ bool IsSum(const Node& node) {
 
 // Whether f(a + b) is f(a) + f(b), and f has no operand that is not a part of the sum.
 bool IsLinear(const Node& node) {
-  static const std::unordered_set<const Operator*> kLinear = {
-      FindOperator("aten::_to_copy"),     FindOperator("aten::clone"),
-      FindOperator("aten::_unsafe_view"), FindOperator("aten::constant_pad_nd"),
-      FindOperator("aten::mul.Tensor"),   FindOperator("aten::mul.Scalar"),
-      FindOperator("aten::div.Tensor"),   FindOperator("aten::neg"),
-  };
   if (node.op().collective == Collective::kReduceScatter ||
       node.op().collective == Collective::kAllReduce) {
     const auto* reduction = std::get_if<std::string>(&node.arg(1));
@@ -41,8 +29,8 @@ bool IsLinear(const Node& node) {
     const Value& awaited = *node.operand(0);
     return !awaited.is_input() && awaited.has_one_use() && IsLinear(*awaited.producer());
   }
-  if (IsSum(node)) return true;
-  return node.operand_count() == 1 && (node.op().is_view() || kLinear.contains(&node.op()));
+  return node.op().linearity ==
+         (node.operand_count() == 1 ? Linearity::kOneOperand : Linearity::kAllOperands);
 }
 
 }  // namespace
@@ -162,7 +150,7 @@ bool ChunkRegions::IsInfluenced(const Node& node) const {
 }
 
 void ChunkRegions::CheckBody(const Node& node, int32_t root) const {
-  if (dim_ == ChunkDim::kSeq && IsAttention(node.op())) {
+  if (dim_ == ChunkDim::kSeq && node.op().work == Work::kAttention) {
     Fail(ErrorCode::kChunkAttention,
          "{} cannot be cut along the sequence: {} is attention, which needs all keys and values",
          name(root).str(), Describe(node));

@@ -1,7 +1,6 @@
 #include "gt/passes/cleanup/canonicalize.h"
 
 #include <array>
-#include <unordered_map>
 
 #include "gt/analysis/aliasing.h"
 #include "gt/analysis/nested.h"
@@ -10,43 +9,13 @@
 namespace gt {
 namespace {
 
-// What an operator is to this pass.
-enum class Simplification : uint8_t {
-  kOther,
-  kGeometry,   // a view that changes sizes, strides and offset and nothing else
-  kFlattened,  // the same, and elements keep their row-major order: only sizes are regrouped
-  kReshape,    // regroups to the sizes it is given: view and its relatives
-  kCopy,
-};
-
-// Views that carry more than geometry are left out on purpose: _conj and _neg_view have the type of
-// what they look at but other values, as_strided counts its offset from the beginning of the
-// storage and not of what it looks at.
-Simplification SimplificationOf(const Operator& op) {
-  static const std::unordered_map<Name, Simplification> kKinds = [] {
-    std::unordered_map<Name, Simplification> kinds;
-    auto add = [&kinds](Simplification kind, std::initializer_list<std::string_view> names) {
-      for (std::string_view name : names) kinds.emplace(Name(name), kind);
-    };
-    add(Simplification::kReshape, {"aten::view", "aten::_unsafe_view", "aten::reshape"});
-    add(Simplification::kFlattened, {"aten::detach", "aten::alias", "aten::unsqueeze",
-                                     "aten::squeeze", "aten::squeeze.dim", "aten::squeeze.dims"});
-    add(Simplification::kGeometry,
-        {"aten::expand", "aten::slice.Tensor", "aten::narrow", "aten::select.int", "aten::permute",
-         "aten::transpose.int", "aten::t", "aten::split.Tensor", "aten::split_with_sizes",
-         "aten::chunk", "aten::unbind.int", "aten::diagonal", "aten::unfold"});
-    add(Simplification::kCopy, {"aten::clone", "aten::_to_copy"});
-    return kinds;
-  }();
-  auto found = kKinds.find(op.name);
-  return found == kKinds.end() ? Simplification::kOther : found->second;
+// Whether it changes sizes, strides and offset and nothing else. Views that carry more are left out
+// on purpose: their types may be those of what they look at, but not their values or their offsets.
+bool IsGeometry(ViewKind kind) {
+  return kind == ViewKind::kReshape || kind == ViewKind::kSameOrder || kind == ViewKind::kGeometry;
 }
-
-bool IsGeometry(Simplification kind) {
-  return kind != Simplification::kOther && kind != Simplification::kCopy;
-}
-bool KeepsOrder(Simplification kind) {
-  return kind == Simplification::kFlattened || kind == Simplification::kReshape;
+bool KeepsOrder(ViewKind kind) {
+  return kind == ViewKind::kReshape || kind == ViewKind::kSameOrder;
 }
 
 // Chains longer than this do not occur, and a bound keeps the pass linear.
@@ -84,13 +53,13 @@ struct Source {
 std::optional<Source> SourceOf(const Value& value) {
   const Node* node = value.producer();
   if (node == nullptr) return std::nullopt;
-  Simplification kind = SimplificationOf(node->op());
-  if (!IsGeometry(kind) || AliasingOf(node->op()) != Aliasing::kAlways) return std::nullopt;
+  const ViewKind kind = node->op().view;
+  if (!IsGeometry(kind) || node->op().aliasing != Aliasing::kAlways) return std::nullopt;
   Value* viewed = ViewedValue(value);
   if (viewed == nullptr) return std::nullopt;
   // _unsafe_view is no view by its schema, so that it has no offsets; it never moves.
   bool has_offset = static_cast<size_t>(value.index()) < node->view_offsets().size();
-  if (!has_offset && kind != Simplification::kReshape) return std::nullopt;
+  if (!has_offset && kind != ViewKind::kReshape) return std::nullopt;
   return Source{viewed, has_offset ? node->view_offsets()[value.index()] : Dim(0)};
 }
 
@@ -153,8 +122,7 @@ Value* FlattenedSource(Node& node) {
   Value* value = node.operand(0);
   for (int steps = 0; steps < kLongestChain; ++steps) {
     std::optional<Source> source = SourceOf(*value);
-    if (!source || !source->offset.Is(0) || !KeepsOrder(SimplificationOf(value->producer()->op())))
-      break;
+    if (!source || !source->offset.Is(0) || !KeepsOrder(value->producer()->op().view)) break;
     if (!SameChunk(*value->producer(), node) || MarksChunk(*value->producer())) break;
     value = source->value;
   }
@@ -217,7 +185,7 @@ class CopyRemover {
       const Value* viewed = ViewedValue(*storage);
       if (viewed == nullptr) return storage;
       const Operator& op = storage->producer()->op();
-      if (!IsGeometry(SimplificationOf(op)) && op.collective != Collective::kWait) return nullptr;
+      if (!IsGeometry(op.view) && op.collective != Collective::kWait) return nullptr;
       storage = viewed;
     }
     return nullptr;
@@ -267,9 +235,11 @@ bool Canonicalize::RunOn(Graph& graph) {
   bool changed = false;
   CopyRemover copies(graph);
   for (Node* node : graph.nodes()) {
-    Simplification kind = SimplificationOf(node->op());
-    if (kind == Simplification::kOther || node->result_count() != 1 || MarksChunk(*node)) continue;
-    if (kind == Simplification::kCopy) {
+    const Operator& op = node->op();
+    const bool is_copy = op.work == Work::kClone;
+    if (!is_copy && !IsGeometry(op.view)) continue;
+    if (node->result_count() != 1 || MarksChunk(*node)) continue;
+    if (is_copy) {
       if (!options_.remove_copies || !CopyRemover::ChangesNothing(*node)) continue;
       if (!TagIsKeptBy(*node, *node->TensorArg(0)) || !copies.MayRemove(*node)) {
         ++copies_kept_;
@@ -280,7 +250,7 @@ bool Canonicalize::RunOn(Graph& graph) {
       ++copies_;
       changed = true;
     } else if (DropIdentityView(*node) ||
-               (kind == Simplification::kReshape && NormalizeReshape(*node))) {
+               (op.view == ViewKind::kReshape && NormalizeReshape(*node))) {
       changed = true;
     }
   }

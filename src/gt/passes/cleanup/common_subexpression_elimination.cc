@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "gt/analysis/aliasing.h"
@@ -136,7 +135,7 @@ class OfParameters {
 // Two results that are both returned must not become one, unless they are views and share their
 // memory anyway.
 bool WouldShareOutputs(const Node& a, const Node& b, const EscapingStorage& escaping) {
-  if (AliasingOf(a.op()) == Aliasing::kAlways) return false;
+  if (a.op().aliasing == Aliasing::kAlways) return false;
   for (int32_t i = 0; i < a.result_count(); ++i) {
     if (escaping.Contains(*a.result(i)) && escaping.Contains(*b.result(i))) return true;
   }
@@ -146,24 +145,12 @@ bool WouldShareOutputs(const Node& a, const Node& b, const EscapingStorage& esca
 // Whether the results depend on no data, only on arguments and on the types of operands (zeros,
 // new_zeros, zeros_like, and zero and fill, which functionalization makes of zero_ and fill_).
 bool MakesFromNothing(const Operator& op) {
-  static const std::unordered_set<const Operator*> kFactories = [] {
-    std::unordered_set<const Operator*> factories;
-    for (const Operator* each : AllOperators()) {
-      std::string_view name = each->name.str();
-      name.remove_prefix(std::min(name.size(), name.find("::") + 2));
-      name = name.substr(0, name.find('.'));
-      auto is_tensor = [](const ArgSpec& arg) {
-        return arg.kind == ArgKind::kTensor || arg.kind == ArgKind::kTensorList;
-      };
-      const std::vector<ArgSpec>& args = each->schema.args;
-      if (std::none_of(args.begin(), args.end(), is_tensor) || name.ends_with("_like") ||
-          name.starts_with("new_") || name == "zero" || each->name.str() == "aten::fill.Scalar") {
-        factories.insert(each);
-      }
-    }
-    return factories;
-  }();
-  return kFactories.contains(&op);
+  const auto is_tensor = [](const ArgSpec& arg) {
+    return arg.kind == ArgKind::kTensor || arg.kind == ArgKind::kTensorList;
+  };
+  const std::vector<ArgSpec>& args = op.schema.args;
+  const bool takes_type_alone = op.work == Work::kFill || op.work == Work::kAllocate;
+  return std::none_of(args.begin() + (takes_type_alone ? 1 : 0), args.end(), is_tensor);
 }
 
 void Replace(Graph& graph, Node* node, Node* by, EscapingStorage& escaping) {
@@ -265,7 +252,7 @@ bool CommonSubexpressionElimination::StaysInPhase(const Node& node) const {
   // So is a gather that is repeated for the backward.
   if (node.op().collective != Collective::kNone) return true;
   if (options_.cross_phase == CrossPhase::kAll) return false;
-  return options_.cross_phase == CrossPhase::kNone || AliasingOf(node.op()) != Aliasing::kAlways;
+  return options_.cross_phase == CrossPhase::kNone || node.op().aliasing != Aliasing::kAlways;
 }
 
 }  // namespace gt

@@ -112,12 +112,11 @@ bool IsPlain(const Node& node) {
 
 // Whether a node only copies, casts, pads or rearranges one tensor.
 bool OnlyMoves(const Node& node) {
-  static const Name kClone("aten::clone"), kCast("aten::_to_copy"), kPad("aten::constant_pad_nd");
   if (node.operand_count() != 1 || node.result_count() != 1) return false;
   const Operator& op = node.op();
   if (!IsPlain(node)) return false;
-  return op.name == kClone || op.name == kCast || op.name == kPad ||
-         AliasingOf(op) != Aliasing::kNone;
+  const bool pads = op.work == Work::kMove && op.linearity == Linearity::kOneOperand;
+  return op.work == Work::kClone || pads || op.aliasing != Aliasing::kNone;
 }
 
 // Gradients of chunks, or of the uses of a shared parameter, are added.

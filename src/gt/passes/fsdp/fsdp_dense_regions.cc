@@ -13,7 +13,6 @@
 #include <unordered_set>
 #include <vector>
 
-#include "gt/analysis/aliasing.h"
 #include "gt/analysis/dependencies.h"
 #include "gt/analysis/layers.h"
 #include "gt/base/error.h"
@@ -48,7 +47,7 @@ bool MovesData(const Node& node) {
   const Operator& op = node.op();
   if (op.collective != Collective::kNone || op.transfer != Transfer::kNone) return false;
   if (op.reads_data || op.random || op.side_effect) return false;
-  return AliasingOf(op) != Aliasing::kNone || (op.flops != nullptr && !HasFlops(node));
+  return op.aliasing != Aliasing::kNone || (op.flops != nullptr && !HasFlops(node));
 }
 
 // Products, attention, norms, activations. What is computed again does not count: a value that

@@ -12,7 +12,6 @@
 #include "gt/analysis/parameter_nodes.h"
 #include "gt/base/logging.h"
 #include "gt/passes/memory/backward_copy.h"
-#include "gt/passes/memory/memory_policy.h"
 
 namespace gt {
 namespace {
@@ -118,7 +117,7 @@ class LayerSchedule {
     const int32_t layer = layers_.Of(node);
     if (layer < 0) return;
     if (prelude_.layer != layer) prelude_ = {layer, node.number()};
-    if (node.meta().recompute != Recompute::kNone || AliasingOf(node.op()) != Aliasing::kNone) {
+    if (node.meta().recompute != Recompute::kNone || node.op().aliasing != Aliasing::kNone) {
       return;
     }
     if (starts_.empty()) backward_start_ = run_start;
@@ -198,9 +197,9 @@ class CandidateFinder {
     }
     const Operator& op = node.op();
     // A collective's buffers belong to it until its wait.
-    if (AliasingOf(op) != Aliasing::kNone || op.collective != Collective::kNone) return false;
+    if (op.aliasing != Aliasing::kNone || op.collective != Collective::kNone) return false;
     // States of generators are in host memory.
-    if (op.transfer != Transfer::kNone || IsGeneratorOperator(op)) return false;
+    if (op.transfer != Transfer::kNone || op.generator_state) return false;
     if (parameters_.Contains(node)) return false;
     const int32_t place = schedule_.ForwardPlace(node);
     const int32_t last = schedule_.layer_count() - 1;
@@ -255,7 +254,7 @@ class CandidateFinder {
         Node* user = use.node();
         if (user == nullptr || user->meta().is_backward()) continue;
         last_use = std::max(last_use, user->number());
-        if (AliasingOf(user->op()) == Aliasing::kNone) continue;
+        if (user->op().aliasing == Aliasing::kNone) continue;
         if (ViewedValue(*user->result()) != &value) continue;
         repeatable &=
             user->op().collective == Collective::kNone && user->op().transfer == Transfer::kNone;

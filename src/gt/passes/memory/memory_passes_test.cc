@@ -24,10 +24,22 @@ bool IsRecomputed(Recompute tag) {
   return tag == Recompute::kPreferRecompute || tag == Recompute::kMustRecompute;
 }
 
-TEST(MemoryPolicy, KeepsOperatorsThatExist) {
-  for (const KeptOperator& kept : KeptOperators()) {
-    EXPECT_NE(FindOperator(kept.name), nullptr) << kept.name;
-    EXPECT_FALSE(kept.why.empty()) << kept.name;
+// All-gathers are not kept, since their results are larger than what they are made of, nor are grouped
+// products, whose results are the largest of an expert layer.
+TEST(MemoryPolicy, KeepsWhatIsDearToCompute) {
+  for (const char* name :
+       {"aten::mm", "aten::addmm", "aten::bmm", "aten::_scaled_dot_product_flash_attention",
+        "aten::_scaled_dot_product_flash_attention_for_cpu",
+        "aten::_scaled_dot_product_efficient_attention",
+        "aten::_scaled_dot_product_cudnn_attention", "gt::flex_attention", "aten::max",
+        "aten::topk", "_c10d_functional::reduce_scatter_tensor",
+        "_c10d_functional::reduce_scatter_tensor_coalesced",
+        "_c10d_functional::all_to_all_single"}) {
+    EXPECT_NE(WhyKept(*FindOperator(name)), "") << name;
+  }
+  for (const char* name : {"aten::_grouped_mm", "aten::silu", "aten::native_dropout",
+                           "_c10d_functional::all_gather_into_tensor"}) {
+    EXPECT_EQ(WhyKept(*FindOperator(name)), "") << name;
   }
 }
 
@@ -99,7 +111,7 @@ TEST(MemoryPolicy, SavesBehindLongChainsOfViews) {
 // Whether the value shows memory of an input, which is there throughout the step.
 bool ShowsInput(const Value& value) {
   const Value* shown = &value;
-  while (!shown->is_input() && AliasingOf(shown->producer()->op()) == Aliasing::kAlways) {
+  while (!shown->is_input() && shown->producer()->op().aliasing == Aliasing::kAlways) {
     shown = ViewedValue(*shown);
   }
   return shown->is_input();

@@ -1,7 +1,6 @@
 #include "gt/passes/memory/memory_policy.h"
 
 #include <algorithm>
-#include <array>
 #include <unordered_map>
 
 #include "gt/analysis/aliasing.h"
@@ -13,29 +12,6 @@
 
 namespace gt {
 namespace {
-
-constexpr std::string_view kProduct =
-    "much arithmetic for each byte of the result: the longest to compute again";
-constexpr std::string_view kAttention = "its time grows with the square of the sequence length";
-constexpr std::string_view kExchange = "repeating it would send the data a second time";
-
-// Not listed on purpose: all-gathers, whose results are larger than what they are made of, and
-// aten::_grouped_mm, whose results are the largest of an expert layer.
-constexpr std::array kKept = {
-    KeptOperator{"aten::mm", kProduct},
-    KeptOperator{"aten::addmm", kProduct},
-    KeptOperator{"aten::bmm", kProduct},
-    KeptOperator{"aten::_scaled_dot_product_flash_attention", kAttention},
-    KeptOperator{"aten::_scaled_dot_product_flash_attention_for_cpu", kAttention},
-    KeptOperator{"aten::_scaled_dot_product_efficient_attention", kAttention},
-    KeptOperator{"aten::_scaled_dot_product_cudnn_attention", kAttention},
-    KeptOperator{"gt::flex_attention", kAttention},
-    KeptOperator{"aten::max", "reads a whole tensor to make one number"},
-    KeptOperator{"aten::topk", "small, and everything about where a token goes follows from it"},
-    KeptOperator{"_c10d_functional::reduce_scatter_tensor", kExchange},
-    KeptOperator{"_c10d_functional::reduce_scatter_tensor_coalesced", kExchange},
-    KeptOperator{"_c10d_functional::all_to_all_single", kExchange},
-};
 
 bool IsRecomputed(Recompute tag) {
   return tag == Recompute::kPreferRecompute || tag == Recompute::kMustRecompute;
@@ -74,7 +50,7 @@ class Decisions {
     }
     const Node* exchange = ExchangeBehind(node);
     if (exchange != nullptr) return Of(*exchange);
-    if (AliasingOf(node.op()) == Aliasing::kAlways) return Again();
+    if (node.op().aliasing == Aliasing::kAlways) return Again();
     return KeptByPolicy(node) || MustKeep(node) ? Recompute::kMustSave : Again();
   }
 
@@ -104,7 +80,7 @@ class Decisions {
   bool KeptByPolicy(const Node& node) {
     if (policy_ == MemoryPolicy::kFull) return IsSelected(node);
     if (policy_ == MemoryPolicy::kEager && IsSecondProduct(node)) return false;
-    return IsKept(node.op());
+    return !WhyKept(node.op()).empty();
   }
 
   bool IsSelected(const Node& node) {
@@ -118,8 +94,8 @@ class Decisions {
   }
 
   bool IsSecondProduct(const Node& node) {
-    static const Operator* const kProductOperator = FindOperator("aten::mm");
-    return &node.op() == kProductOperator && ++products_[layers_.Of(node)] % 2 == 0;
+    return node.op().recompute == RecomputeClass::kPlainProduct &&
+           ++products_[layers_.Of(node)] % 2 == 0;
   }
 
   // Without this, one value of the last layer could ask for the whole forward again. Values outside
@@ -139,7 +115,7 @@ class Decisions {
     const Value* value = &shown;
     while (value != nullptr && !value->is_input() && IsRecomputed(Of(*value->producer()))) {
       const Node& producer = *value->producer();
-      const bool owns_memory = AliasingOf(producer.op()) != Aliasing::kAlways;
+      const bool owns_memory = producer.op().aliasing != Aliasing::kAlways;
       if (owns_memory || ExchangeBehind(producer) != nullptr) {
         TagOf(producer) = Recompute::kMustSave;
         ++saved_between_layers_;
@@ -185,7 +161,7 @@ const Operator& SelectedOperator(std::string_view selector, std::string_view tex
     Fail(ErrorCode::kBadOptionValue, "save selector {}: there is no operator {}{}",
          Quoted(selector), Quoted(text), DidYouMean(name, names));
   }
-  if (AliasingOf(*op) == Aliasing::kAlways) {
+  if (op->aliasing == Aliasing::kAlways) {
     Fail(ErrorCode::kBadOptionValue,
          "save selector {}: {} only shows memory of another value, so there is nothing of its own "
          "to keep; name the operator that computes the value",
@@ -196,21 +172,24 @@ const Operator& SelectedOperator(std::string_view selector, std::string_view tex
 
 }  // namespace
 
-std::span<const KeptOperator> KeptOperators() { return kKept; }
-
-bool IsKept(const Operator& op) {
-  static const std::vector<const Operator*> kOperators = [] {
-    std::vector<const Operator*> operators;
-    for (const KeptOperator& kept : kKept) operators.push_back(FindOperator(kept.name));
-    return operators;
-  }();
-  return std::find(kOperators.begin(), kOperators.end(), &op) != kOperators.end();
-}
-
-bool IsGeneratorOperator(const Operator& op) {
-  static const Operator* const kRead = FindOperator("gt::generator_state");
-  static const Operator* const kSet = FindOperator("gt::set_generator_state");
-  return &op == kRead || &op == kSet;
+std::string_view WhyKept(const Operator& op) {
+  switch (op.recompute) {
+    case RecomputeClass::kCheap:
+    case RecomputeClass::kLarge:
+      return {};
+    case RecomputeClass::kPlainProduct:
+    case RecomputeClass::kProduct:
+      return "much arithmetic for each byte of the result: the longest to compute again";
+    case RecomputeClass::kAttention:
+      return "its time grows with the square of the sequence length";
+    case RecomputeClass::kWholeTensor:
+      return "reads a whole tensor to make one number";
+    case RecomputeClass::kRouting:
+      return "small, and everything about where a token goes follows from it";
+    case RecomputeClass::kExchange:
+      return "repeating it would send the data a second time";
+  }
+  return {};
 }
 
 std::string_view HarmOfRepeating(const Node& node) {
@@ -218,7 +197,7 @@ std::string_view HarmOfRepeating(const Node& node) {
   if (!node.bound_symbols().empty()) return "it would bind its data symbols a second time";
   if (op.reads_data) return "it would make the host wait for the device a second time";
   if (op.side_effect) return "it would have its effect twice";
-  if (IsGeneratorOperator(op)) return "it would find the generator in another state";
+  if (op.generator_state) return "it would find the generator in another state";
   return {};
 }
 

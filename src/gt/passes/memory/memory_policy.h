@@ -2,7 +2,6 @@
 // only writes the decision down; passes/memory/rematerialize.h carries it out.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,7 +13,7 @@ namespace gt {
 
 // What the policies mean:
 //   none     keeps everything that the backward uses
-//   default  keeps what is dear to compute (the table KeptOperators), computes the rest again
+//   default  keeps what is dear to compute (WhyKept), computes the rest again
 //   eager    as default, but every second matrix product of a layer is computed again
 //   full     computes everything again but what selectors name: of a layer only its input stays
 //   sac_and_offload  as default; passes/memory/cpu_offload.h then moves kept values to the host
@@ -31,16 +30,8 @@ namespace gt {
 //     kept for entering a layer, because what they are made of, the parameters, is there in any
 //     layer.
 
-struct KeptOperator {
-  std::string_view name;
-  std::string_view why;
-};
-// What `default` and `eager` keep.
-std::span<const KeptOperator> KeptOperators();
-bool IsKept(const Operator& op);
-
-// Whether it reads or sets the state of a random generator.
-bool IsGeneratorOperator(const Operator& op);
+// Why `default` and `eager` keep what the operator returns; empty: they do not.
+std::string_view WhyKept(const Operator& op);
 
 // What would go wrong if the node were computed a second time, such as "it would have its effect
 // twice"; empty: nothing.

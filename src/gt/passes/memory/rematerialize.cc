@@ -63,7 +63,7 @@ class Lifetimes {
 
   // Whether the results are views of an input, whose memory is the caller's and stays.
   bool ShowsInput(const Node& node) const {
-    if (node.result_count() == 0 || AliasingOf(node.op()) != Aliasing::kAlways) return false;
+    if (node.result_count() == 0 || node.op().aliasing != Aliasing::kAlways) return false;
     const Value& viewed = *ViewedValue(*node.result());
     return viewed.is_input() || until_[viewed] == kForever;
   }
@@ -169,10 +169,7 @@ class Places {
 };
 
 // Whether making the results again takes about as long as reading and writing them.
-bool IsCheap(const Operator& op) {
-  static const Operator* const kGroupedProduct = FindOperator("aten::_grouped_mm");
-  return !IsKept(op) && &op != kGroupedProduct && op.collective == Collective::kNone && !op.random;
-}
+bool IsCheap(const Operator& op) { return op.recompute == RecomputeClass::kCheap && !op.random; }
 
 // Which tagged nodes every place makes for itself: the cheap ones that need nothing dear. One made
 // of something dear would keep that alive instead of itself.
