@@ -4,7 +4,7 @@
 
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
-#include "gt/sim/timeline.h"
+#include "gt/sim/queues.h"
 
 namespace gt::host_reads_test {
 namespace {

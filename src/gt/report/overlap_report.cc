@@ -13,6 +13,7 @@
 #include "gt/base/byte_text.h"
 #include "gt/report/columns.h"
 #include "gt/report/progress_bar.h"
+#include "gt/sim/queues.h"
 
 namespace gt {
 namespace {

@@ -3,14 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "gt/ir/checked_math.h"
-
 namespace gt {
-namespace {
-
-size_t At(int32_t number) { return static_cast<size_t>(number); }
-
-}  // namespace
 
 LiveMemory::LiveMemory(const Graph& graph) : LiveMemory(std::make_shared<StorageTable>(graph)) {}
 
@@ -40,10 +33,6 @@ void LiveMemory::Restart() {
   alive_ = peak_ = 0;
 }
 
-int64_t LiveMemory::IfNext(int32_t node) const {
-  return CheckedAdd(alive_, CheckedAdd(allocated_[At(node)], scratch_[At(node)]));
-}
-
 int64_t LiveMemory::Run(int32_t node) {
   const int64_t during = IfNext(node);
   peak_ = std::max(peak_, during);
@@ -54,10 +43,6 @@ int64_t LiveMemory::Run(int32_t node) {
     for (int32_t storage : storages_->HeldInFlight(collective)) LetGo(storage);
   }
   return during;
-}
-
-void LiveMemory::LetGo(int32_t storage) {
-  if (--holds_[At(storage)] == 0) alive_ -= bytes_[At(storage)];
 }
 
 int64_t PeakInUse(Graph& graph) {

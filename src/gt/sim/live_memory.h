@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "gt/ir/checked_math.h"
 #include "gt/ir/graph.h"
 #include "gt/sim/storages.h"
 
@@ -27,15 +28,20 @@ class LiveMemory {
   // 64 bits.
   int64_t Run(int32_t node);
   // In use while the node runs, if it is the next.
-  int64_t IfNext(int32_t node) const;
+  int64_t IfNext(int32_t node) const {
+    return CheckedAdd(alive_, CheckedAdd(allocated_[At(node)], scratch_[At(node)]));
+  }
   // What the node's kernel takes for itself while it runs.
-  int64_t scratch(int32_t node) const { return scratch_[static_cast<size_t>(node)]; }
+  int64_t scratch(int32_t node) const { return scratch_[At(node)]; }
   int64_t alive() const { return alive_; }  // when the last node has run
   int64_t peak() const { return peak_; }    // while nodes ran
   int64_t input_bytes() const { return input_bytes_; }
 
  private:
-  void LetGo(int32_t storage);
+  static size_t At(int32_t number) { return static_cast<size_t>(number); }
+  void LetGo(int32_t storage) {
+    if (--holds_[At(storage)] == 0) alive_ -= bytes_[At(storage)];
+  }
 
   std::shared_ptr<const StorageTable> storages_;
   std::vector<int64_t> bytes_;      // by storage; 0: not counted

@@ -5,9 +5,8 @@
 #include <map>
 #include <string_view>
 
-#include "gt/analysis/aliasing.h"
 #include "gt/base/error.h"
-#include "gt/sim/timeline.h"
+#include "gt/sim/queues.h"
 
 namespace gt {
 namespace {
@@ -19,12 +18,6 @@ constexpr double kLeastShare = 0.25;
 // instead of 1.18, kernels that wait for memory 1.03 times.
 constexpr double kEmptierWaves = 1.06;
 constexpr double kMemoryShare = 0.2;  // of what is taken, that kernels bound by memory notice
-
-const Node* QueuedBehindViews(const Value* value) {
-  while (const Value* viewed = ViewedValue(*value)) value = viewed;
-  const Node* node = value->producer();
-  return node != nullptr && !QueueOf(*node).empty() ? node : nullptr;
-}
 
 }  // namespace
 
@@ -54,9 +47,9 @@ void StepClock::Classify(const Node& node, const CostModel& costs) {
   const Operator& op = node.op();
   if (op.reads_data) {
     work.kind = Kind::kRead;
-    const Node* copy = QueuedBehindViews(node.operand(0));
+    const Node* copy = QueuedMakerOf(*node.operand(0));
     if (copy != nullptr && copy->op().transfer == Transfer::kOffload) work.awaited = copy->number();
-  } else if (op.collective == Collective::kWait || op.transfer == Transfer::kWait) {
+  } else if (IsWait(op)) {
     work.kind = Kind::kWait;
     if (const Node* awaited = AwaitedBy(node)) work.awaited = awaited->number();
   } else if (!QueueOf(node).empty()) {
@@ -66,16 +59,8 @@ void StepClock::Classify(const Node& node, const CostModel& costs) {
     work.time = cost.link;
     work.taken = cost.taken;
     for (int32_t i = 0; i < node.operand_count(); ++i) {
-      const Value* value = node.operand(i);
-      while (value != nullptr && value->producer() != nullptr) {
-        const Operator& maker = value->producer()->op();
-        if (maker.collective == Collective::kWait || maker.transfer == Transfer::kWait) break;
-        if (!QueueOf(*value->producer()).empty()) {
-          work.needs = value->producer()->number();
-          break;
-        }
-        value = ViewedValue(*value);
-      }
+      const Node* maker = UnawaitedMakerOf(*node.operand(i));
+      if (maker != nullptr) work.needs = maker->number();
     }
   } else if (TakesTime(node, node.graph().shapes().Hints())) {
     const NodeCost cost = costs.CostOf(node);

@@ -13,6 +13,7 @@
 // (passes/overlap/overlap_order.h) and judged by it, and a timeline (sim/timeline.h) is what it saw.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -62,6 +63,8 @@ class StepClock {
   double now() const { return stream_ > host_ ? stream_ : host_; }
   // Lets queues go on until then, so that IsDone is true of all that has ended.
   void AdvanceTo(double time);
+  // When the next node is chosen: now, or later if queues were let go on while the stream stood still.
+  double time() const { return std::max(now(), links_time_); }
   bool IsDone(int32_t queued) const { return done_[static_cast<size_t>(queued)]; }
   // When a node that has run ends, if nothing else is launched. Exact for those that are done.
   double EndOf(int32_t queued) const;

@@ -3,18 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "gt/analysis/aliasing.h"
-#include "gt/analysis/host_reads.h"
 #include "gt/sim/step_clock.h"
 
 namespace gt {
-namespace {
-
-bool IsWait(const Operator& op) {
-  return op.collective == Collective::kWait || op.transfer == Transfer::kWait;
-}
-
-}  // namespace
 
 std::vector<TimeInterval> Union(std::vector<TimeInterval> intervals) {
   std::sort(intervals.begin(), intervals.end(),
@@ -46,26 +37,6 @@ double CommonLength(std::span<const TimeInterval> joined,
     ++(a.end < b.end ? i : j);
   }
   return common;
-}
-
-std::string_view QueueOf(const Node& node) {
-  const Operator& op = node.op();
-  if (IsWait(op)) return "";
-  if (op.transfer == Transfer::kOffload) {
-    return FeedsHostRead(*node.result()) ? "count copies" : "host copies";
-  }
-  if (op.transfer == Transfer::kReload) return "host copies back";
-  if (op.collective == Collective::kNone) return "";
-  return std::get<std::string>(node.arg(op.group_arg));
-}
-
-const Node* AwaitedBy(const Node& wait) {
-  if (!IsWait(wait.op())) return nullptr;
-  // Behind views: a wait may be for a part of what came.
-  const Value* value = wait.operand(0);
-  while (const Value* viewed = ViewedValue(*value)) value = viewed;
-  const Node* node = value->producer();
-  return node != nullptr && !QueueOf(*node).empty() ? node : nullptr;
 }
 
 Timeline Simulate(const Graph& graph, const CostModel& costs) {

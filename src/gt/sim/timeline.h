@@ -46,13 +46,6 @@ struct Timeline {
   double step = 0;  // microseconds from the first launch to the end of the last
 };
 
-// The queue of a collective or a copy, which is also the name of its lane: the process group, "host
-// copies", "count copies" (to the host, of what it reads), or "host copies back". Empty for all other
-// nodes.
-std::string_view QueueOf(const Node& node);
-// The collective or copy that a wait is for; null for other nodes.
-const Node* AwaitedBy(const Node& wait);
-
 // In the graph's own order. Numbers its nodes. Linear in nodes and operands.
 Timeline Simulate(const Graph& graph, const CostModel& costs);
 

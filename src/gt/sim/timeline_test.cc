@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "gt/sim/queues.h"
 #include "gt/sim/timeline_test_util.h"
 
 namespace gt::timeline_test {

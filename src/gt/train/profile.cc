@@ -12,6 +12,7 @@
 #include "gt/ir/graph.h"
 #include "gt/report/chrome_trace.h"
 #include "gt/report/overlap_report.h"
+#include "gt/sim/queues.h"
 
 namespace gt {
 namespace {

@@ -12,7 +12,7 @@
 #include "gt/base/text.h"
 #include "gt/passes/overlap/own_parts.h"
 #include "gt/sim/cost_model.h"
-#include "gt/sim/timeline.h"
+#include "gt/sim/queues.h"
 #include "gt/storage/checksum.h"
 
 namespace gt {

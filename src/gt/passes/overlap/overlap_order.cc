@@ -1,11 +1,11 @@
 #include "gt/passes/overlap/overlap_order.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <numeric>
 #include <queue>
-#include <set>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -155,7 +155,7 @@ class OverlapOrder::Run {
   }
 
   void Admit(int32_t number) {
-    admitted_.insert(number);
+    admitted_.push(number);
     const int32_t launch = clock_.awaited(number);
     if (launch >= 0 && !clock_.IsDone(launch)) {
       int32_t& first = waits_for_[static_cast<size_t>(launch)];
@@ -166,11 +166,9 @@ class OverlapOrder::Run {
     }
   }
 
-  double now() const { return std::max(clock_.now(), stood_still_until_); }
-
   // Waits whose collective is done by now can run.
   void Wake() {
-    clock_.AdvanceTo(now());
+    clock_.AdvanceTo(clock_.time());
     std::erase_if(waiting_, [this](int32_t launch) {
       if (!clock_.IsDone(launch)) return false;
       int32_t& first = waits_for_[static_cast<size_t>(launch)];
@@ -190,14 +188,15 @@ class OverlapOrder::Run {
 
   // The first in the order of the graph, in place of `chosen`.
   int32_t First(int32_t chosen) {
-    int32_t first = *admitted_.begin();
+    while (HasRun(admitted_.top())) admitted_.pop();
+    const int32_t first = admitted_.top();
     if (first != chosen) ready_.emplace(plan_.Of(chosen).priority, chosen);
     return first;
   }
 
   void StandStillUntil(double time) {
     GT_CHECK(time < std::numeric_limits<double>::infinity(), "a schedule that cannot go on");
-    stood_still_until_ = time;
+    clock_.AdvanceTo(time);
   }
 
   struct NextWait {
@@ -221,7 +220,7 @@ class OverlapOrder::Run {
     auto [priority, number] = ready_.top();
     if (waiting_.empty() || clock_.kind(number) != StepClock::Kind::kKernel) return Take();
     const NextWait wait = SoonestWait();
-    const double gap = wait.end - now(), cost = clock_.microseconds(number);
+    const double gap = wait.end - clock_.time(), cost = clock_.microseconds(number);
     const bool urgent = wait.priority < priority;
     if (!urgent || cost <= kOvershoot * gap) return Take();
     int32_t shorter = TakeShorterThan(kOvershoot * gap);
@@ -259,7 +258,6 @@ class OverlapOrder::Run {
     clock_.Run(number);
     result_.order.push_back(number);
     run_[static_cast<size_t>(number)] = true;
-    admitted_.erase(number);
     --left_[static_cast<size_t>(plan_.Of(number).exchanges_before)];
     AdvanceFrontier();
     for (int32_t user : plan_.dependencies_.UsersOf(number)) {
@@ -283,12 +281,12 @@ class OverlapOrder::Run {
   int64_t budget_;
   std::vector<bool> over_budget_;
   Result result_;
-  double stood_still_until_ = 0;
   std::vector<int32_t> missing_;  // of what a node needs, by number
   std::vector<int32_t> left_;     // nodes not done, by exchanges before them
   std::vector<bool> run_;         // by number
   int32_t frontier_ = 0;
-  std::set<int32_t> admitted_;      // ready or waiting
+  // By number: ready or waiting. What has run goes when it comes up.
+  std::priority_queue<int32_t, std::vector<int32_t>, std::greater<>> admitted_;
   Heap<int32_t> ready_;             // by priority
   std::vector<int32_t> waiting_;    // launches that admitted waits are for
   std::vector<int32_t> waits_for_;  // by launch: the last of them

@@ -14,6 +14,7 @@
 #include "gt/ir/text.h"
 #include "gt/passes/overlap/overlap_test_util.h"
 #include "gt/sim/memory_curve.h"
+#include "gt/sim/queues.h"
 #include "gt/sim/timeline.h"
 
 namespace gt::overlap_order_test {

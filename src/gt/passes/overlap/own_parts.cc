@@ -1,6 +1,6 @@
 #include "gt/passes/overlap/own_parts.h"
 
-#include "gt/sim/timeline.h"
+#include "gt/sim/queues.h"
 
 namespace gt {
 namespace {
