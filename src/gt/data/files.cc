@@ -216,16 +216,4 @@ std::filesystem::path SidecarOf(const std::filesystem::path& bin) {
   return {};
 }
 
-std::string HumanSize(int64_t bytes) {
-  constexpr const char* kUnits[] = {"KB", "MB", "GB", "TB", "PB"};
-  if (bytes < 1000) return fmt::format("{} bytes", bytes);
-  double value = static_cast<double>(bytes) / 1000;
-  std::size_t unit = 0;
-  while (value >= 999.5 && unit + 1 < std::size(kUnits)) {
-    value /= 1000;
-    ++unit;
-  }
-  return fmt::format("{:.{}f} {}", value, value < 9.95 ? 1 : 0, kUnits[unit]);
-}
-
 }  // namespace gt

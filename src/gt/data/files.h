@@ -45,7 +45,4 @@ DataFiles FindDataFiles(const std::string& path);
 // The file that describes `bin` (NAME.bin.json or NAME.json), or an empty path.
 std::filesystem::path SidecarOf(const std::filesystem::path& bin);
 
-// "434 KB", "1.2 GB"; in powers of 1000 as file managers show sizes.
-std::string HumanSize(int64_t bytes);
-
 }  // namespace gt

@@ -110,14 +110,5 @@ TEST(FilesTest, FingerprintsTellNamesAndSizes) {
   EXPECT_NE(fingerprint("b.txt", "x"), first);
 }
 
-TEST(FilesTest, SizesAreReadable) {
-  EXPECT_EQ(HumanSize(0), "0 bytes");
-  EXPECT_EQ(HumanSize(999), "999 bytes");
-  EXPECT_EQ(HumanSize(1'500), "1.5 KB");
-  EXPECT_EQ(HumanSize(434'123), "434 KB");
-  EXPECT_EQ(HumanSize(999'600), "1.0 MB");
-  EXPECT_EQ(HumanSize(12'300'000'000), "12 GB");
-}
-
 }  // namespace
 }  // namespace gt::files_test

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/data/permutation.h"
 #include "gt/data/text_units.h"
@@ -39,7 +40,7 @@ void FindUnits(TextForm form, IndexedFile& file) {
       Fail(ErrorCode::kBadData,
            "{}: the line that starts at byte {} is longer than {}; is this file "
            "really made of lines?",
-           file.path, at, HumanSize(kLineMost));
+           file.path, at, DecimalByteText(kLineMost));
     }
     // A blank line joins the document before it, where it does no harm.
     const bool is_unit = form == TextForm::kText || !IsBlank(rest.substr(0, *length));

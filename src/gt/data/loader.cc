@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/data/batch_source.h"
 #include "gt/data/prefetcher.h"
@@ -84,7 +85,7 @@ class Loader::Impl {
   std::string Describe() const {
     const std::size_t count = files_.files.size();
     return fmt::format("{}: {} {}, {}, {}", files_.name, count, count == 1 ? "file" : "files",
-                       source_->Describe(), HumanSize(files_.TotalSize()));
+                       source_->Describe(), DecimalByteText(files_.TotalSize()));
   }
 
  private:

@@ -2,6 +2,7 @@
 #include <optional>
 #include <vector>
 
+#include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/data/byte_stream.h"
 #include "gt/data/permutation.h"
@@ -55,7 +56,7 @@ class UnitReader {
     if (rest.size() < kLineMost) return;
     Fail(ErrorCode::kBadData,
          "{}:{}: the line is longer than {}; is this file really made of lines?", path_, next_line_,
-         HumanSize(kLineMost));
+         DecimalByteText(kLineMost));
   }
 
   void Grow(std::size_t count) {

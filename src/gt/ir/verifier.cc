@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gt/base/error.h"
+#include "gt/ir/describe.h"
 #include "gt/ir/lexer.h"
 #include "gt/ir/text.h"
 
@@ -68,11 +69,8 @@ bool Fits(const ArgSpec& spec, const Argument& argument) {
 
 // "node %mm (aten::mm, module 'layers.0.wq', llama3.cc:12)"
 std::string Describe(const Node& node) {
-  std::string text = "node ";
-  if (node.result_count() > 0) text += fmt::format("%{} ", node.result(0)->name());
-  text += fmt::format("({}, module '{}'", node.op().name.str(), node.meta().module.str());
-  if (!node.meta().source.empty()) text += fmt::format(", {}", node.meta().source.str());
-  return text + ")";
+  const std::string& source = node.meta().source.str();
+  return "node " + DescribeNode(node, "", source.empty() ? "" : ", " + source);
 }
 
 void CheckMetadata(const Node& node) {

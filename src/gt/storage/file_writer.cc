@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -15,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/base/text.h"
 
@@ -150,7 +150,7 @@ void FileWriter::Reserve(int64_t bytes) {
   if (Uninterrupted([&] { return fallocate(fd_, FALLOC_FL_KEEP_SIZE, 0, bytes); }) == 0) return;
   if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) {
     const int error = errno;
-    FailWriting(path_, fmt::format("there is no room for {}", BytesText(bytes)), error);
+    FailWriting(path_, fmt::format("there is no room for {}", ExactByteText(bytes)), error);
   }
 }
 
@@ -194,7 +194,7 @@ void FileWriter::WriteThrough(std::span<const std::byte> bytes) {
     const ssize_t count = Uninterrupted(
         [&] { return write(fd_, bytes.data(), std::min<size_t>(bytes.size(), 16u << 20)); });
     if (count < 0)
-      FailWriting(path_, fmt::format("cannot be written after {}", BytesText(written_)));
+      FailWriting(path_, fmt::format("cannot be written after {}", ExactByteText(written_)));
     bytes = bytes.subspan(static_cast<size_t>(count));
     written_ += count;
     StartWriteBack();
@@ -295,20 +295,10 @@ void RequireSpace(std::span<const SpaceNeed> needs) {
     const int64_t free_bytes = FreeSpace(disk.folder);
     if (free_bytes >= disk.bytes) continue;
     Fail(ErrorCode::kCannotWrite, "{}: {} are needed{}, but only {} are free{}",
-         disk.folder.string(), BytesText(disk.bytes),
+         disk.folder.string(), ExactByteText(disk.bytes),
          disk.what.empty() ? "" : fmt::format(" for {}", Join(disk.what, " and ")),
-         BytesText(free_bytes), Advice(ENOSPC));
+         ExactByteText(free_bytes), Advice(ENOSPC));
   }
-}
-
-std::string BytesText(int64_t bytes) {
-  constexpr std::array<std::string_view, 6> kUnits = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  constexpr double kStep = 1024;
-  if (bytes < 1024) return fmt::format("{} bytes", bytes);
-  double value = static_cast<double>(bytes) / kStep;
-  size_t unit = 0;
-  for (; value >= kStep && unit + 1 < kUnits.size(); ++unit) value /= kStep;
-  return fmt::format("{:.1f} {} ({} bytes)", value, kUnits[unit], bytes);
 }
 
 }  // namespace gt

@@ -94,7 +94,4 @@ int64_t FreeSpace(const std::filesystem::path& folder);
 [[noreturn]] void FailWriting(const std::filesystem::path& path, std::string_view what);
 [[noreturn]] void FailWriting(const std::filesystem::path& path, std::string_view what, int error);
 
-// "1.5 GiB (1610612736 bytes)"
-std::string BytesText(int64_t bytes);
-
 }  // namespace gt

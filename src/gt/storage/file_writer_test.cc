@@ -287,12 +287,5 @@ TEST(FileWriterTest, ErrorsNameThePathAndTheReason) {
   RequireSpace(folder.path(), 0);
 }
 
-TEST(FileWriterTest, BytesAreReadable) {
-  EXPECT_EQ(BytesText(0), "0 bytes");
-  EXPECT_EQ(BytesText(1023), "1023 bytes");
-  EXPECT_EQ(BytesText(1536), "1.5 KiB (1536 bytes)");
-  EXPECT_EQ(BytesText(int64_t{3} << 40), "3.0 TiB (3298534883328 bytes)");
-}
-
 }  // namespace
 }  // namespace gt::file_writer_test

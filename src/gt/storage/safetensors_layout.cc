@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "gt/base/byte_text.h"
 #include "gt/base/text.h"
 #include "gt/storage/checksum.h"
 
@@ -143,7 +144,7 @@ SafetensorsLayout LayOut(std::span<const TensorSource* const> tensors,
   if (header.size() - kLengthBytes > kMostHeaderBytes) {
     Fail(ErrorCode::kCannotWrite,
          "{}: the names of the tensors take {}, more than the format allows; write more shards",
-         path, BytesText(static_cast<int64_t>(header.size())));
+         path, ExactByteText(static_cast<int64_t>(header.size())));
   }
   layout.file_bytes = static_cast<int64_t>(header.size()) + end;
   return layout;

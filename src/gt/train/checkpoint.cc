@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <unordered_map>
 
+#include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
@@ -227,13 +228,13 @@ SpaceNeed Checkpointer::SpaceAfter(int64_t step) const {
     log::Warn(
         "{} has room for {} of the {} checkpoints of {} that --checkpoint.keep_latest_k 0 "
         "keeps; move some away in time, or give a number",
-        folder_, free_bytes / bytes, saves, BytesText(bytes));
+        folder_, free_bytes / bytes, saves, ExactByteText(bytes));
   }
   const int64_t added = keep == 0 ? std::min<int64_t>(saves, 1) : MostAdded(there, saves, keep);
   return {.folder = folder_,
           .bytes = added * bytes,
           .what = fmt::format("{} more checkpoint{} of {}", added, added == 1 ? "" : "s",
-                              BytesText(bytes))};
+                              ExactByteText(bytes))};
 }
 
 std::function<void()> Checkpointer::SaveTask(const CheckpointStore& store, const Progress& progress,

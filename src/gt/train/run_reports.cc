@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "gt/base/byte_text.h"
 #include "gt/base/text.h"
 #include "gt/compile/configured_model.h"
 #include "gt/job/config.h"
@@ -30,7 +31,8 @@ void RequireRoom(const Job& job, const TrainingState& state) {
   if (config.checkpoint.last_save_in_hf) {
     auto size = static_cast<int64_t>(c10::elementSize(ToTorch(config.checkpoint.export_dtype)));
     const int64_t bytes = nn::ParameterCount(*job.model) * size;
-    needs.push_back({config.dump_folder, bytes, fmt::format("weights of {}", BytesText(bytes))});
+    needs.push_back(
+        {config.dump_folder, bytes, fmt::format("weights of {}", ExactByteText(bytes))});
   }
   RequireSpace(needs);
 }

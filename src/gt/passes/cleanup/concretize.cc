@@ -6,6 +6,7 @@
 
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
+#include "gt/ir/describe.h"
 #include "gt/ir/text.h"
 
 namespace gt {
@@ -19,11 +20,7 @@ bool Mentions(const Dim& dim, const SymbolSet& symbols) {
   return found;
 }
 
-std::string PlaceOf(const Node& node) {
-  return fmt::format("node {} ({}, module '{}')",
-                     node.result_count() > 0 ? "%" + node.result()->name() : "without results",
-                     node.op().name.str(), node.meta().module.str());
-}
+std::string PlaceOf(const Node& node) { return "node " + DescribeNode(node, "without results"); }
 
 // Finds where a graph mentions symbols. The same few sizes stand in thousands of types, so answers
 // about sizes are kept.

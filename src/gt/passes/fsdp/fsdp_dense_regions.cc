@@ -17,6 +17,7 @@
 #include "gt/analysis/layers.h"
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
+#include "gt/ir/describe.h"
 
 namespace gt {
 namespace {
@@ -74,10 +75,8 @@ bool IsOutput(const Node& node) {
 
 // "%gather (_c10d_functional::all_gather_into_tensor, module 'layers.1', bucket 'layers.1')"
 std::string BucketedName(const Node& node) {
-  std::string text = node.result_count() > 0 ? "%" + node.result()->name() : "a node";
-  text += fmt::format(" ({}, module '{}'", node.op().name.str(), node.meta().module.str());
-  if (IsBucketed(node)) text += fmt::format(", bucket '{}'", node.meta().fsdp_bucket.str());
-  return text + ")";
+  const std::string bucket = fmt::format(", bucket '{}'", node.meta().fsdp_bucket.str());
+  return DescribeNode(node, "a node", IsBucketed(node) ? bucket : "");
 }
 
 // Behind a reduction of gradients. Replicas reduce behind shards, so it may lead to another one.

@@ -12,6 +12,7 @@
 
 #include "gt/base/error.h"
 #include "gt/base/text.h"
+#include "gt/ir/describe.h"
 
 namespace gt {
 namespace {
@@ -26,13 +27,6 @@ bool IsCollective(const Node& node) { return node.op().collective != Collective:
 bool IsTokenExchange(const Node& node) {
   return node.op().collective == Collective::kAllToAll &&
          node.meta().exchange == TokenExchange::kExchange;
-}
-
-// "%mm (aten::mm, module 'layers.1.moe')"
-std::string ChunkedName(const Node& node) {
-  std::string result = node.result_count() > 0 ? "%" + node.result()->name() : "a node";
-  return fmt::format("{} ({}, module '{}')", result, node.op().name.str(),
-                     node.meta().module.str());
 }
 
 // One chunk's part of a region. All lists are in the graph's order.
@@ -164,7 +158,7 @@ class RegionFinder {
     if (waits == 1) return;
     Fail(ErrorCode::kExchangeMismatch,
          "{}: {} of chunk {} has {} waits in the chunk's body, and must have exactly one",
-         region.Text(), ChunkedName(launch), own.id, waits);
+         region.Text(), DescribeNode(launch), own.id, waits);
   }
 
   const Dependencies& dependencies_;
@@ -443,7 +437,7 @@ class RegionSchedule {
       Fail(ErrorCode::kCountSyncMismatch,
            "{}: chunk {} reads token counts on the host with {}, chunk {} reads none. Every chunk "
            "must be a copy of the same module; run the schedule directly behind chunking",
-           region_.Text(), reading.id, ChunkedName(*dependencies_.node(reading.reads.front())),
+           region_.Text(), reading.id, DescribeNode(*dependencies_.node(reading.reads.front())),
            other.id);
     }
   }
@@ -455,8 +449,8 @@ class RegionSchedule {
            "{}: {} of chunk {} reads numbers on the host that the chunk's first exchange, {}, does "
            "not need: the host would wait in a second place. Read all token counts in front of the "
            "first exchange",
-           region_.Text(), ChunkedName(*dependencies_.node(read)), chunk.id,
-           ChunkedName(*dependencies_.node(chunk.exchanges.front())));
+           region_.Text(), DescribeNode(*dependencies_.node(read)), chunk.id,
+           DescribeNode(*dependencies_.node(chunk.exchanges.front())));
     }
   }
 
@@ -465,8 +459,8 @@ class RegionSchedule {
     Fail(ErrorCode::kIllegalOrder,
          "{}: {} of chunk {} would run before {} of chunk {}, but needs it: {} comes behind it. "
          "Chunks that depend on each other like this cannot take turns",
-         region_.Text(), ChunkedName(next), next.meta().chunk->id, ChunkedName(exchange),
-         exchange.meta().chunk->id, ChunkedName(*dependencies_.node(user)));
+         region_.Text(), DescribeNode(next), next.meta().chunk->id, DescribeNode(exchange),
+         exchange.meta().chunk->id, DescribeNode(*dependencies_.node(user)));
   }
 
   const Dependencies& dependencies_;
@@ -543,9 +537,9 @@ class Merge {
         ErrorCode::kIllegalOrder,
         "region '{}' ({}): its order asks {} to run behind {}, but that needs {}, which cannot run "
         "before the first. Regions that depend on each other like this cannot be scheduled",
-        node.meta().chunk->region.str(), Spelling(node.meta().phase), ChunkedName(node),
-        ChunkedName(*dependencies_.node(earlier)),
-        ChunkedName(*dependencies_.node(needed_by(earlier))));
+        node.meta().chunk->region.str(), Spelling(node.meta().phase), DescribeNode(node),
+        DescribeNode(*dependencies_.node(earlier)),
+        DescribeNode(*dependencies_.node(needed_by(earlier))));
   }
 
   const Dependencies& dependencies_;
