@@ -25,7 +25,7 @@ class DoubleNegation : public gt::Pass {
     return kInfo;
   }
 
-  bool Run(gt::Graph& graph, gt::PassContext& context) override {
+  bool RunImpl(gt::Graph& graph, gt::PassContext& context) override {
     const auto& escaping = context.Get<gt::EscapingStorage>(graph);
     bool changed = false;
     for (gt::Node* node : graph.nodes()) {

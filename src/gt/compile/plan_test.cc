@@ -96,6 +96,7 @@ class FollowedLoads : public ::testing::Test {
 
   Config Job(const std::string& name) const {
     Config config = SparseJob(4, 4);
+    config.device = DeviceChoice::kCpu;
     config.training.dataset_path = (folder_ / "rows.npy").string();
     config.training.steps = 5;
     config.training.deterministic = true;

@@ -65,6 +65,10 @@ World::World(const Config& config, const Place& place)
       [this](const std::string& what) { return OnBackendCrash(what); });
 }
 
+int64_t World::ranks_on_device() const {
+  return config_->debug.share_gpu && !pretended() ? size_ : ranks_in_process();
+}
+
 World::~World() {
   for (const Group& group : groups_) c10d::unregister_process_group(group.name);
 }

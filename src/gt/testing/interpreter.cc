@@ -22,7 +22,7 @@ size_t DimArg(const Node& node, int32_t arg) {
 }
 
 bool HandsThrough(const Node& node) {
-  return node.op().is_view() || AliasingOf(node.op()) == Aliasing::kAlways;
+  return node.op().is_view() || node.op().aliasing == Aliasing::kAlways;
 }
 
 }  // namespace
