@@ -1,4 +1,5 @@
-// What --debug.moe_load says: who decides which experts a token goes to. The weights that follow from it are in sim/routing_loads.h.
+// What --debug.moe_load says: who decides which experts a token goes to. The weights that follow
+// from it are in sim/routing_loads.h.
 #pragma once
 
 #include <string>
