@@ -1,10 +1,14 @@
 #include "gt/cli/opt.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <span>
 
 #include "gt/base/error.h"
+#include "gt/base/read_file.h"
 #include "gt/cli/graph_files.h"
 #include "gt/config/command_line.h"
+#include "gt/exec/bisect_results.h"
 #include "gt/ir/diff.h"
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
@@ -16,6 +20,9 @@ namespace {
 
 struct OptFlags {
   StringList pass;
+  std::string pipeline;
+  std::string context;
+  bool bisect = false;
   StringList disable_passes;
   bool list = false;
   bool verify_only = false;
@@ -41,6 +48,47 @@ void ListPasses() {
   }
 }
 
+std::string PassesOf(const OptFlags& flags) {
+  if (!flags.pipeline.empty() && !flags.pass.empty()) {
+    Fail(ErrorCode::kUnexpectedArgument,
+         "--pass and --pipeline both say which passes run; give one");
+  }
+  return flags.pipeline.empty() ? Join(flags.pass, ",") : flags.pipeline;
+}
+
+ContextRecord ReadContext(const std::string& path) {
+  if (path.empty()) return {};
+  try {
+    return ContextRecord::FromJson(ReadWholeFile(path), path);
+  } catch (const UnreadableFile& problem) {
+    Fail(ErrorCode::kBadOptionValue, "cannot read {} (--context): {}", path, problem.what());
+  }
+}
+
+// The passes that are left when the disabled ones are taken out.
+PassList Enabled(PassList passes, const StringList& disabled) {
+  std::erase_if(passes, [&](const auto& pass) {
+    return std::find(disabled.begin(), disabled.end(), pass->name()) != disabled.end();
+  });
+  return passes;
+}
+
+int Bisect(const PassList& passes, const Graph& graph, PassContext& context,
+           const std::string& input) {
+  const auto found = FirstChangingResults(passes, graph, context);
+  if (!found) {
+    fmt::print("no pass changes the results: {}\n", PrintPipeline(passes));
+    return 0;
+  }
+  const auto before = std::span(passes).first(static_cast<size_t>(found->index));
+  Fail(ErrorCode::kPassBrokeGraph,
+       "pass {} changes the results: {}\n  the {} before it keep them: {}\n  what it does to the "
+       "graph: gt opt --pipeline={} {} | gt opt --pipeline={} --diff -",
+       found->spec, found->difference, found->index,
+       before.empty() ? "none" : PrintPipeline(before), ShellWord(PrintPipeline(before)),
+       ShellWord(input), ShellWord(found->spec));
+}
+
 // -o FILE is what every compiler calls it; the flags proper have two dashes.
 std::vector<std::string> WithLongNames(std::vector<std::string> args) {
   for (std::string& arg : args) {
@@ -56,6 +104,13 @@ int RunOpt(std::vector<std::string> args) {
   OptFlags flags;
   CommandLine line("gt opt", "runs passes on a graph and prints the result");
   line.Flag("pass", &flags.pass, "passes to run in order, as name,name{option=value}")
+      .Flag("pipeline", &flags.pipeline,
+            "the same as one text, as a job prints its pipeline; instead of --pass")
+      .Flag("context", &flags.context,
+            "file that was written with a reproducer: what the job told its passes")
+      .Flag(
+          "bisect", &flags.bisect,
+          "run the graph on random inputs after each pass, and name the first that changes results")
       .Flag("disable_passes", &flags.disable_passes, "passes to leave out, by name")
       .Flag("list", &flags.list, "print all passes and their options, and nothing else")
       .Flag("verify-only", &flags.verify_only, "check the graph and print nothing")
@@ -83,13 +138,18 @@ int RunOpt(std::vector<std::string> args) {
   PassManagerOptions options;
   options.disabled = flags.disable_passes;
   options.dump_folder = flags.dump_folder;
-  PassManager manager(ParsePipeline(Join(flags.pass, ",")), std::move(options));
+  PassManager manager(ParsePipeline(PassesOf(flags)), std::move(options));
+  PassContext context(ReadContext(flags.context));
   std::unique_ptr<Graph> graph = ReadGraph(flags.input);
   Verify(*graph);
   if (flags.verify_only) return 0;
+  if (flags.bisect) {
+    return Bisect(Enabled(ParsePipeline(PassesOf(flags)), flags.disable_passes), *graph, context,
+                  flags.input);
+  }
 
   std::unique_ptr<Graph> before = flags.diff ? graph->Clone() : nullptr;
-  PipelineReport report = manager.Run(*graph);
+  PipelineReport report = manager.Run(*graph, context);
   if (flags.timing) fmt::print(stderr, "{}", report.Timing());
   if (flags.stats) fmt::print(stderr, "{}", report.Statistics());
   WriteText(flags.output, before ? Print(Diff(*before, *graph))

@@ -85,6 +85,48 @@ TEST_F(Opt, VerifiesOnly) {
   EXPECT_TRUE(Has(outcome.output, "GT-E0307")) << outcome.output;
 }
 
+TEST_F(Opt, TakesAPipelineAsAJobPrintsIt) {
+  Outcome outcome = Run("--pipeline='dce{drop_random=true},cse' " + Path("in.gtir"));
+  EXPECT_EQ(outcome.output,
+            Run("--pass='dce{drop_random=true}' --pass=cse " + Path("in.gtir")).output);
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_TRUE(Has(Run("--pipeline=dce --pass=dce " + Path("in.gtir")).output, "GT-E0108"));
+}
+
+TEST_F(Opt, BisectsByRunningTheGraph) {
+  Outcome outcome = Run("--bisect --pipeline=dce,canonicalize,cse " + Path("in.gtir"));
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_EQ(outcome.output, "no pass changes the results: dce,canonicalize,cse\n");
+  std::ofstream(Path("ranks.gtir")) << "graph @g(%x: input \"x\" f32[4]) {\n"
+                                       "  %y = _c10d_functional::all_reduce(%x, reduce_op = "
+                                       "\"sum\", group_name = \"fsdp\") : f32[4]\n"
+                                       "  return result \"y\" %y\n}\n";
+  outcome = Run("--bisect --pass=dce " + Path("ranks.gtir"));
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_TRUE(Has(outcome.output, "collectives need ranks")) << outcome.output;
+}
+
+// The names of the graph are of one process group in the job, which the graph does not say.
+TEST_F(Opt, ReadsWhatTheJobToldItsPasses) {
+  std::ofstream(Path("groups.gtir"))
+      << "graph @g(%x: input \"x\" f32[4]) {\n"
+         "  %t = _c10d_functional::all_to_all_single(%x, output_split_sizes = [2, 2], "
+         "input_split_sizes = [2, 2], group_name = \"ep\") : f32[4]\n"
+         "  %r = _c10d_functional::all_reduce(%x, reduce_op = \"sum\", group_name = \"fsdp\") : "
+         "f32[4]\n"
+         "  return result \"t\" %t, result \"r\" %r\n}\n";
+  std::ofstream(Path("job.context")) << R"({"groups": {"ep": {"identity": 0, "ranks": [0, 1]},
+    "fsdp": {"identity": 0, "ranks": [0, 1]}}})";
+  const std::string run = "--pass=isolate_ep_process_group " + Path("groups.gtir");
+  EXPECT_FALSE(Has(Run(run).output, "ep.tokens"));
+  EXPECT_TRUE(Has(Run("--context=" + Path("job.context") + " " + run).output, "ep.tokens"));
+  std::ofstream(Path("bad.context")) << "{";
+  Outcome outcome = Run("--context=" + Path("bad.context") + " " + run);
+  EXPECT_TRUE(Has(outcome.output, "bad.context")) << outcome.output;
+  EXPECT_TRUE(Has(outcome.output, "GT-E0101")) << outcome.output;
+  EXPECT_TRUE(Has(Run("--context=" + Path("none.context") + " " + run).output, "GT-E0101"));
+}
+
 TEST_F(Opt, ExplainsBadInput) {
   EXPECT_TRUE(Has(Run("").output, "GT-E0107"));
   EXPECT_TRUE(Has(Run("--pass=dse " + Path("in.gtir")).output, "did you mean dce?"));

@@ -28,9 +28,11 @@ struct Breaking {
 // kBinary.
 using GraphPredicate = std::function<bool(Graph&)>;
 
-// Nothing if the predicate holds after all passes. The graph itself is left alone.
+// Nothing if the predicate holds after all passes. The graph itself is left alone. Without a context
+// the passes run as outside of a job.
 std::optional<Breaking> FirstBreaking(const PassList& passes, const Graph& graph,
                                       const GraphPredicate& holds,
-                                      BisectSearch search = BisectSearch::kBinary);
+                                      BisectSearch search = BisectSearch::kBinary,
+                                      PassContext* context = nullptr);
 
 }  // namespace gt

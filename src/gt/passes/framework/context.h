@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 #include <unordered_map>
 
 #include "gt/ir/graph.h"
+#include "gt/passes/framework/context_record.h"
 #include "gt/passes/framework/process_groups.h"
 #include "gt/sim/cost_model.h"
 
@@ -40,27 +40,28 @@ struct JobFacts {
 };
 
 // Of one run of a pipeline. Not for several threads at once.
+//
+// What the job answered can be replayed: passes that run again after one of them failed are told what
+// they were told before, without asking other ranks, and what they ask for is recorded for a file
+// (passes/framework/context_record.h) from which `gt opt` makes a context that answers alike.
 class PassContext {
  public:
-  explicit PassContext(JobFacts job = {}) : job_(std::move(job)) {}
+  explicit PassContext(JobFacts job = {});
+  // Answers as recorded. What is not in the record is answered as outside of a job.
+  explicit PassContext(ContextRecord record);
+  ~PassContext();
   PassContext(const PassContext&) = delete;
   PassContext& operator=(const PassContext&) = delete;
 
-  ProcessGroups& groups() { return job_.groups == nullptr ? named_groups_ : *job_.groups; }
-  std::unique_ptr<CostModel> Costs(const Graph& graph) const;
-  int64_t MemoryBudget() const { return job_.memory_budget ? job_.memory_budget() : 0; }
-  int64_t ConstantBytes(const Graph& graph) const {
-    return job_.constant_bytes ? job_.constant_bytes(graph) : 0;
-  }
-  std::string Decide(std::string_view what, const std::function<std::string()>& decide) const {
-    return job_.decide_for_all ? job_.decide_for_all(what, decide) : decide();
-  }
+  ProcessGroups& groups();
+  std::unique_ptr<CostModel> Costs(const Graph& graph);
+  int64_t MemoryBudget();
+  int64_t ConstantBytes(const Graph& graph);
+  std::string Decide(std::string_view what, const std::function<std::string()>& decide);
 
   // What a pass leaves for those after it, by name; the last value counts.
-  void Note(std::string_view name, int64_t value) {
-    notes_.insert_or_assign(std::string(name), value);
-  }
-  std::optional<int64_t> Noted(std::string_view name) const;
+  void Note(std::string_view name, int64_t value);
+  std::optional<int64_t> Noted(std::string_view name);
 
   // An analysis is whatever can be made from a graph: Dependencies, EscapingStorage. Made on the
   // first request and kept until the graph changes. Those that number nodes agree on the numbers.
@@ -75,10 +76,27 @@ class PassContext {
   // The graph has changed, or may be another one at the same address.
   void Invalidate() { analyses_.clear(); }
 
+  // From now on passes run again from the one that was about to run when `position` was taken: they
+  // are told what they were told before, and no other rank is asked.
+  void Replay(size_t position);
+  size_t position() const { return replays_ ? next_decision_ : known_.decisions.size(); }
+  // What is asked from now on is recorded, until it is taken.
+  void StartRecording() { asked_.emplace(); }
+  ContextRecord TakeRecording();
+
  private:
+  class RecordedGroups;
+
   JobFacts job_;
   NamedGroups named_groups_;
-  std::map<std::string, int64_t, std::less<>> notes_;
+  std::unique_ptr<RecordedGroups> groups_;
+  bool replays_ = false;
+  // What has been answered. Costs, budget and constant bytes are only there if they were read from a
+  // file: a job can always be asked for them again.
+  ContextRecord known_;
+  size_t next_decision_ = 0;  // to be replayed
+  std::optional<ContextRecord> asked_;
+
   const Graph* analyzed_ = nullptr;
   std::unordered_map<std::type_index, std::shared_ptr<const void>> analyses_;
 };

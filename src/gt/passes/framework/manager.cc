@@ -44,8 +44,10 @@ void WriteDump(const std::filesystem::path& path, std::string_view text) {
   WriteFile(path, text);
 }
 
-std::string ReplayCommand(const std::string& specs, const std::string& path) {
-  return fmt::format("gt opt --pass={} {}", ShellWord(specs), ShellWord(path));
+std::string ReplayCommand(const std::string& specs, const std::string& context,
+                          const std::string& path) {
+  const std::string flag = context.empty() ? "" : fmt::format(" --context={}", ShellWord(context));
+  return fmt::format("gt opt --pass={}{} {}", ShellWord(specs), flag, ShellWord(path));
 }
 
 // Written while an error is on its way, and possibly by several ranks at once: the name must be
@@ -73,6 +75,7 @@ std::string CounterText(const PassRun& run) {
 // What is remembered over one run of the manager.
 struct PassManager::State {
   PassContext& context;
+  size_t position = 0;                     // of the context, at the start
   std::unique_ptr<Graph> start = nullptr;  // null: no reproducer wanted
   std::optional<uint64_t> hash = {};       // of the graph that the next pass is given
 };
@@ -102,7 +105,7 @@ PipelineReport PassManager::Run(Graph& graph) {
 PipelineReport PassManager::Run(Graph& graph, PassContext& context) {
   PipelineReport report;
   Timer timer(&report.seconds);
-  State state{.context = context};
+  State state{.context = context, .position = context.position()};
   context.Invalidate();
   if (options_.write_reproducer) state.start = graph.Clone();
   for (size_t i = 0; i < passes_.size(); ++i) {
@@ -125,7 +128,7 @@ void PassManager::VerifyLast(Graph& graph, PipelineReport& report, State& state)
     }
   }
   state.hash = std::nullopt;  // of the last graph: reproducers are of an earlier one
-  state.context.Invalidate();
+  state.context.Replay(state.position);
   std::unique_ptr<Graph> again = state.start == nullptr ? nullptr : state.start->Clone();
   for (size_t i = 0; again != nullptr && i < passes_.size(); ++i) {
     if (IsDisabled(*passes_[i])) continue;
@@ -160,6 +163,7 @@ PassRun PassManager::RunOne(Graph& graph, size_t index, State& state) {
   if (!options_.dump_folder.empty()) {
     before = graph.Clone();
     WriteDump(dump_path("before.gtir"), Print(graph));
+    state.context.StartRecording();
   }
 
   std::vector<int64_t> counted = CounterValues(pass);
@@ -177,6 +181,8 @@ PassRun PassManager::RunOne(Graph& graph, size_t index, State& state) {
   }
 
   if (before != nullptr) {
+    const ContextRecord asked = state.context.TakeRecording();
+    if (!asked.empty()) WriteDump(dump_path("context"), asked.ToJson());
     WriteDump(dump_path("after.gtir"), Print(graph));
     WriteDump(dump_path("diff"), Print(Diff(*before, graph)));
   }
@@ -238,8 +244,9 @@ void PassManager::Explain(size_t index, const State& state, ErrorCode code,
 
 std::string PassManager::WriteReproducer(size_t index, const State& state, std::string* note) {
   std::unique_ptr<Graph> given = state.start->Clone();
-  state.context.Invalidate();
+  state.context.Replay(state.position);
   std::string specs = passes_[index]->Spec();
+  size_t first = index;  // of the passes that are replayed
   bool again = true;
   try {
     for (size_t i = 0; i < index; ++i) {
@@ -256,6 +263,8 @@ std::string PassManager::WriteReproducer(size_t index, const State& state, std::
       if (!IsDisabled(*passes_[i])) all.push_back(passes_[i]->Spec());
     }
     specs = Join(all, ",");
+    first = 0;
+    state.context.Replay(state.position);
     *note =
         "\n  (the passes before it did not give the same graph again; the reproducer runs them "
         "too)";
@@ -266,9 +275,31 @@ std::string PassManager::WriteReproducer(size_t index, const State& state, std::
     *note += fmt::format("\n  the graph was broken before this pass: {}", error.what());
   }
   std::filesystem::path path = FreshPath(options_.reproducer_folder, passes_[index]->name());
-  std::string command = ReplayCommand(specs, path.string());
+  std::filesystem::path context_path;
+  ContextRecord asked = RecordAgain(first, index, *given, state);
+  if (!asked.empty()) {
+    context_path = std::filesystem::path(path).replace_extension(".context");
+    WriteDump(context_path, asked.ToJson());
+  }
+  std::string command = ReplayCommand(specs, context_path.string(), path.string());
   WriteDump(path, fmt::format("// {}\n{}", command, Print(*given)));
   return command;
+}
+
+// What passes ask the context when they run again. The last one is expected to fail.
+ContextRecord PassManager::RecordAgain(size_t first, size_t last, const Graph& given,
+                                       const State& state) {
+  state.context.Invalidate();
+  state.context.StartRecording();
+  try {
+    std::unique_ptr<Graph> graph = given.Clone();
+    for (size_t i = first; i <= last; ++i) {
+      if (!IsDisabled(*passes_[i])) passes_[i]->Run(*graph, state.context);
+    }
+  } catch (const std::exception&) {
+    // As it did before.
+  }
+  return state.context.TakeRecording();
 }
 
 std::string PipelineReport::Timing() const {

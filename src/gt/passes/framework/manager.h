@@ -8,8 +8,9 @@
 // Reproducers. What a failing pass was given is not known before it fails, and copying the graph in
 // front of every pass would cost as much as the passes. The manager copies it once, at the start,
 // and after a failure runs the passes before the failing one again on the copy: passes are
-// repeatable (passes/framework/pass.h). If they turn out not to be, the file holds the graph of the start and
-// the command runs all passes up to the failing one.
+// repeatable (passes/framework/pass.h). If they turn out not to be, the file holds the graph of the
+// start and the command runs all passes up to the failing one. If the failing pass asks the context
+// for anything, the answers are in a second file, which the command names too.
 #pragma once
 
 #include <functional>
@@ -54,7 +55,8 @@ struct PassManagerOptions {
   // Verify after every pass that changed the graph. Otherwise once, behind the last one; if that
   // fails, the passes run again on the copy of the start, and the guilty one is found.
   bool verify_each = true;
-  // For every pass: NN_name.before.gtir, NN_name.after.gtir, NN_name.diff. Empty: no dumps.
+  // For every pass: NN_name.before.gtir, NN_name.after.gtir, NN_name.diff, and NN_name.context with
+  // what it asked about the job, if it did. Empty: no dumps.
   std::string dump_folder = {};
   bool write_reproducer = true;
   std::string reproducer_folder = {};  // empty: the system's folder for temporary files
@@ -86,6 +88,7 @@ class PassManager {
   void VerifyLast(Graph& graph, PipelineReport& report, State& state);
   [[noreturn]] void Explain(size_t index, const State& state, ErrorCode code,
                             const std::string& what);
+  ContextRecord RecordAgain(size_t first, size_t last, const Graph& given, const State& state);
   std::string WriteReproducer(size_t index, const State& state, std::string* note);
 
   PassList passes_;

@@ -244,8 +244,8 @@ const PassInfo& BucketFsdp::info() const {
   return kInfo;
 }
 
-bool BucketFsdp::RunImpl(Graph& graph, PassContext& /*context*/) {
-  fsdp::Buckets found = fsdp::FindBuckets(graph);
+bool BucketFsdp::RunImpl(Graph& graph, PassContext& context) {
+  fsdp::Buckets found = fsdp::FindBuckets(graph, context);
   left_ += found.left_alone;
   if (found.buckets.empty()) return false;
 

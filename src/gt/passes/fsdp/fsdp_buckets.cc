@@ -140,12 +140,12 @@ Node* WaitOf(const Node& collective) {
 // Finds members, and sorts the nodes around them into chains and tails.
 class MemberFinder {
  public:
-  MemberFinder(Graph& graph, std::vector<Bucket>& buckets)
+  MemberFinder(Graph& graph, PassContext& context, std::vector<Bucket>& buckets)
       : graph_(graph),
         buckets_(buckets),
-        origins_(graph),
+        origins_(context.Get<ParameterOrigins>(graph)),
         modules_(graph),
-        escaping_(graph),
+        escaping_(context.Get<EscapingStorage>(graph)),
         facts_(static_cast<size_t>(graph.node_count())) {}
 
   // Gathers, then reductions in the order in which they start, then those behind reductions.
@@ -511,9 +511,9 @@ class MemberFinder {
 
   Graph& graph_;
   std::vector<Bucket>& buckets_;
-  ParameterOrigins origins_;
+  const ParameterOrigins& origins_;
   Modules modules_;
-  EscapingStorage escaping_;
+  const EscapingStorage& escaping_;
   std::vector<Facts> facts_;  // by number
   std::vector<Member> gathers_, reductions_;
   std::unordered_map<const Node*, Member> again_;  // reductions of what was reduced, by collective
@@ -524,9 +524,9 @@ class MemberFinder {
 
 }  // namespace
 
-Buckets FindBuckets(Graph& graph) {
+Buckets FindBuckets(Graph& graph, PassContext& context) {
   Buckets found;
-  MemberFinder finder(graph, found.buckets);
+  MemberFinder finder(graph, context, found.buckets);
   finder.Find();
   found.staying = finder.Staying();
   found.left_alone = finder.left_alone();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gt/ir/graph.h"
+#include "gt/passes/framework/context.h"
 
 namespace gt::fsdp {
 
@@ -68,7 +69,7 @@ struct Buckets {
   int64_t left_alone = 0;  // gathers and reductions that cannot be packed or moved
 };
 // Numbers the nodes.
-Buckets FindBuckets(Graph& graph);
+Buckets FindBuckets(Graph& graph, PassContext& context);
 
 // Finds the places of packed buckets and puts the graph into its new order. Gathers start `prefetch`
 // blocks ahead of their use.

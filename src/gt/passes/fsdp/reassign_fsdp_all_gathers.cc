@@ -44,7 +44,7 @@ const PassInfo& ReassignFsdpAllGathers::info() const {
 }
 
 bool ReassignFsdpAllGathers::RunImpl(Graph& graph, PassContext& context) {
-  const ParameterOrigins origins(graph);
+  const auto& origins = context.Get<ParameterOrigins>(graph);
   // Ordered by name, so that groups are made in the same order on every rank.
   std::map<std::string, std::vector<Node*>> gathers;
   std::unordered_set<std::string> others;

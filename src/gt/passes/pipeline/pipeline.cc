@@ -1,9 +1,14 @@
 #include "gt/passes/pipeline/pipeline.h"
 
+#include <algorithm>
+#include <iterator>
+
+#include "gt/base/text.h"
 #include "gt/passes/cleanup/canonicalize.h"
 #include "gt/passes/cleanup/common_subexpression_elimination.h"
 #include "gt/passes/cleanup/concretize.h"
 #include "gt/passes/cleanup/dead_code_elimination.h"
+#include "gt/passes/framework/registry.h"
 #include "gt/passes/fsdp/bucket_fsdp.h"
 #include "gt/passes/fsdp/fsdp_dense_regions.h"
 #include "gt/passes/fsdp/reassign_fsdp_all_gathers.h"
@@ -15,54 +20,74 @@
 #include "gt/passes/overlap/separate_count_exchanges.h"
 
 namespace gt {
+namespace {
+
+template <typename P, typename... Options>
+std::string SpecOf(const Options&... options) {
+  return P(options...).Spec();
+}
+
+std::vector<std::string> SpecsOf(const PipelineOptions& options) {
+  std::vector<std::string> specs;
+  const auto add = [&specs](bool runs, auto spec) {
+    if (runs) specs.push_back(spec());
+  };
+  const OverlapSchedule mode = options.overlap ? options.overlap->mode : OverlapSchedule::kNone;
+  const bool has_policy = options.memory.policy != MemoryPolicy::kNone;
+  const bool bounds_growth =
+      mode == OverlapSchedule::kCost && options.overlap->memory_headroom >= 0;
+
+  add(true, SpecOf<DeadCodeElimination>);
+  add(true, SpecOf<Canonicalize>);
+  add(options.share_subexpressions, SpecOf<CommonSubexpressionElimination>);
+  add(true, SpecOf<DeadCodeElimination>);
+  add(has_policy, [&] { return SpecOf<ApplyMemoryPolicy>(options.memory); });
+  add(has_policy, SpecOf<Rematerialize>);
+  // After rematerialization: what is recomputed is then a backward user like any other, and reads
+  // what came back.
+  add(options.memory.policy == MemoryPolicy::kSacAndOffload,
+      [&] { return SpecOf<CpuOffload>(options.offload); });
+  // After rematerialization: what is recomputed then uses parameters that are gathered again.
+  add(options.reshard_after_forward, SpecOf<ReshardParameters>);
+  if (options.chunk) {
+    add(bounds_growth, [&] {
+      return SpecOf<MeasurePeak>(MeasurePeakOptions{options.bucket_prefetch.value_or(-1)});
+    });
+    specs.push_back(SpecOf<Chunk>(*options.chunk));
+    specs.push_back(SpecOf<DeadCodeElimination>());
+  }
+  add(options.isolate_ep_group, SpecOf<IsolateEpProcessGroup>);
+  add(mode != OverlapSchedule::kNone, SpecOf<SeparateCountExchanges>);
+  add(options.reassign_gathers, SpecOf<ReassignFsdpAllGathers>);
+  add(options.bucket_prefetch.has_value(),
+      [&] { return SpecOf<BucketFsdp>(BucketFsdpOptions{*options.bucket_prefetch}); });
+  // Before the schedule, which then counts the time and memory of collectives where they start.
+  add(options.dense_regions, SpecOf<FsdpDenseRegions>);
+  add(options.overlap.has_value(), [&] { return SpecOf<EpOverlapSchedule>(*options.overlap); });
+  add(options.concretize, SpecOf<Concretize>);
+  return specs;
+}
+
+bool EndsThePipeline(const std::unique_ptr<Pass>& pass) {
+  return pass->info().name == "ep_overlap_schedule" || pass->info().name == "concretize";
+}
+
+}  // namespace
+
+std::string DefaultPipelineText(const PipelineOptions& options) {
+  return Join(SpecsOf(options), ",");
+}
 
 PassList DefaultPipeline(const PipelineOptions& options) {
-  PassList passes;
-  passes.push_back(std::make_unique<DeadCodeElimination>());
-  passes.push_back(std::make_unique<Canonicalize>());
-  if (options.share_subexpressions) {
-    passes.push_back(std::make_unique<CommonSubexpressionElimination>());
-  }
-  passes.push_back(std::make_unique<DeadCodeElimination>());
-  if (options.memory.policy != MemoryPolicy::kNone) {
-    passes.push_back(std::make_unique<ApplyMemoryPolicy>(options.memory));
-    passes.push_back(std::make_unique<Rematerialize>());
-  }
-  // Behind rematerialization: what is computed again is then a backward user as any other, and
-  // reads what came back.
-  if (options.memory.policy == MemoryPolicy::kSacAndOffload) {
-    passes.push_back(std::make_unique<CpuOffload>(options.offload));
-  }
-  // Behind rematerialization: what is computed again then uses parameters that are gathered again.
-  if (options.reshard_after_forward) passes.push_back(std::make_unique<ReshardParameters>());
-  if (options.chunk) {
-    if (options.overlap && options.overlap->mode == OverlapSchedule::kCost &&
-        options.overlap->memory_headroom >= 0) {
-      passes.push_back(std::make_unique<MeasurePeak>(
-          MeasurePeakOptions{.bucket_prefetch = options.bucket_prefetch.value_or(-1)}));
-    }
-    passes.push_back(std::make_unique<Chunk>(*options.chunk));
-    passes.push_back(std::make_unique<DeadCodeElimination>());
-  }
-  if (options.isolate_ep_group) {
-    passes.push_back(std::make_unique<IsolateEpProcessGroup>());
-  }
-  if (options.overlap && options.overlap->mode != OverlapSchedule::kNone) {
-    passes.push_back(std::make_unique<SeparateCountExchanges>());
-  }
-  if (options.reassign_gathers) {
-    passes.push_back(std::make_unique<ReassignFsdpAllGathers>());
-  }
-  if (options.bucket_prefetch) {
-    passes.push_back(
-        std::make_unique<BucketFsdp>(BucketFsdpOptions{.prefetch = *options.bucket_prefetch}));
-  }
-  // Before the schedule, which then counts the time and memory of collectives where they start.
-  if (options.dense_regions) passes.push_back(std::make_unique<FsdpDenseRegions>());
-  if (options.overlap) {
-    passes.push_back(std::make_unique<EpOverlapSchedule>(*options.overlap));
-  }
-  if (options.concretize) passes.push_back(std::make_unique<Concretize>());
+  return ParsePipeline(DefaultPipelineText(options));
+}
+
+PassList ChangedPipeline(PassList passes, std::string_view change) {
+  if (change.empty()) return passes;
+  if (!change.starts_with('+')) return ParsePipeline(change);
+  PassList more = ParsePipeline(change.substr(1));
+  passes.insert(std::find_if(passes.begin(), passes.end(), EndsThePipeline),
+                std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   return passes;
 }
 

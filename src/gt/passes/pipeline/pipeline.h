@@ -2,6 +2,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "gt/passes/chunk/chunk.h"
 #include "gt/passes/framework/pass.h"
@@ -25,14 +27,20 @@ struct PipelineOptions {
   bool concretize = false;  // the size that was left open to be cut
 };
 
-// [x] marks passes that run only when asked for; those not listed in the code do not exist yet:
-//   dead code, canonicalize, shared subexpressions, dead code, [memory-policy tags],
-//   [rematerialization], [CPU offload], reshard after forward, [chunk, dead code], [isolate EP process
-//   group], [FSDP all-gathers to their own group], [bucket and reorder FSDP collectives], [FSDP into
-//   dense regions], [EP overlap schedule], [concretize], [async TP], compile, CUDA graphs.
+// The passes of a train step as text (passes/framework/registry.h); the options say which of them run:
+//   dce, canonicalize, cse, dce, memory_policy, rematerialize, cpu_offload, reshard_after_forward,
+//   measure_peak, chunk, dce, isolate_ep_process_group, separate_count_exchanges,
+//   reassign_fsdp_all_gathers, bucket_fsdp, fsdp_dense_regions, ep_overlap_schedule, concretize
 // Cleaning comes first, so that every later pass sees one form of everything and pays for no dead
 // node. Chunking comes before bucketing, while collectives are still one per parameter, and
 // scheduling after whatever moves collectives, so that nothing undoes the schedule.
+std::string DefaultPipelineText(const PipelineOptions& options = {});
 PassList DefaultPipeline(const PipelineOptions& options = {});
+
+// What --compile.passes makes of a job's pipeline. Empty: what it was. A text that begins with '+':
+// its passes come after the job's own, but before ep_overlap_schedule and concretize, since nothing
+// may undo the schedule and what is added finds sizes as symbols, like the passes before it. Any
+// other text replaces the whole pipeline.
+PassList ChangedPipeline(PassList passes, std::string_view change);
 
 }  // namespace gt

@@ -11,10 +11,12 @@
 #include <string_view>
 #include <vector>
 
+#include "gt/base/error.h"
 #include "gt/base/text.h"
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 #include "gt/passes/framework/manager.h"
+#include "gt/passes/framework/registry.h"
 #include "gt/sim/link_model.h"
 #include "gt/sim/live_memory.h"
 #include "gt/sim/timeline.h"
@@ -151,6 +153,49 @@ TEST(Pipeline, OptionsDecideWhatRuns) {
     expect("fsdp_dense_regions", options.dense_regions);
     expect("concretize", options.concretize);
   });
+}
+
+// What a job prints is all there is to its pipeline: gt opt --pipeline makes the same passes of it.
+TEST(Pipeline, TextSaysEverything) {
+  ForEachCombination([](const PipelineOptions& options) {
+    const std::string text = DefaultPipelineText(options);
+    ASSERT_EQ(PrintPipeline(ParsePipeline(text)), text);
+  });
+  PipelineOptions options;
+  options.memory = {.policy = MemoryPolicy::kFull, .save = {"aten::mm", "aten::bmm"}};
+  options.chunk = {.modules = "blocks.*", .chunks = 3};
+  options.overlap = {.mode = OverlapSchedule::kStructural, .memory_headroom = 0.1};
+  options.bucket_prefetch = 2;
+  const std::string text = DefaultPipelineText(options);
+  EXPECT_NE(text.find("chunk{modules=blocks.*,chunks=3}"), std::string::npos) << text;
+  EXPECT_NE(text.find("bucket_fsdp{prefetch=2}"), std::string::npos) << text;
+  EXPECT_EQ(PrintPipeline(DefaultPipeline(options)), text);
+}
+
+TEST(Pipeline, ChangesAddOrReplace) {
+  PipelineOptions options;
+  options.chunk.emplace();
+  options.overlap.emplace();
+  options.concretize = true;
+  const std::string whole = DefaultPipelineText(options), tail = "ep_overlap_schedule,concretize";
+  ASSERT_TRUE(whole.ends_with(tail)) << whole;
+  const auto changed = [&](std::string_view change) {
+    return PrintPipeline(ChangedPipeline(DefaultPipeline(options), change));
+  };
+  EXPECT_EQ(changed(""), whole);
+  EXPECT_EQ(changed("+cse{cross_phase=none},dce"),
+            whole.substr(0, whole.size() - tail.size()) + "cse{cross_phase=none},dce," + tail);
+  EXPECT_EQ(changed("dce, cse"), "dce,cse");
+  // A job without a tail: at the end.
+  EXPECT_EQ(PrintPipeline(ChangedPipeline(ParsePipeline("dce"), "+cse")), "dce,cse");
+  for (const char* wrong : {"+chnk", "dce,chnk"}) {
+    try {
+      changed(wrong);
+      ADD_FAILURE() << wrong;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnknownPass);
+    }
+  }
 }
 
 // Nodes of the whole that nobody needs any more would be scheduled, and would count as memory.
