@@ -9,6 +9,7 @@
 #include "gt/compile/step_compiler.h"
 #include "gt/job/config.h"
 #include "gt/passes/memory/memory_policy.h"
+#include "gt/passes/pipeline/pipeline.h"
 
 namespace gt {
 namespace {
@@ -37,8 +38,9 @@ void RunPasses(CompiledStep& step, const StepRequest& request, const EpOverlapSe
 
 CompiledStep Compile(const StepRequest& request) {
   const Config& config = request.config;
-  // A mistyped one is no failure of a pass.
+  // What is mistyped is no failure of a pass.
   ReadSaveSelectors({config.compile.memory_policy, config.compile.full_recompute_save_ops});
+  ChangedPipeline({}, config.compile.passes);
   CompiledStep step;
   EpOverlapSection overlap = config.compile.ep_overlap;
   if (overlap.enabled == AutoSwitch::kAuto) {

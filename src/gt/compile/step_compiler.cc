@@ -4,8 +4,10 @@
 #include <numeric>
 #include <utility>
 
+#include "gt/base/logging.h"
 #include "gt/compile/memory_capacity.h"
 #include "gt/dist/world_groups.h"
+#include "gt/passes/framework/registry.h"
 #include "gt/sim/memory_curve.h"
 
 namespace gt {
@@ -19,11 +21,14 @@ bool OrdersByCost(const PipelineOptions& options) {
   return options.overlap && options.overlap->mode == OverlapSchedule::kCost;
 }
 
+PassList::iterator FindSchedule(PassList& passes) {
+  return std::find_if(passes.begin(), passes.end(),
+                      [](const auto& pass) { return pass->info().name == "ep_overlap_schedule"; });
+}
+
 // The passes from the schedule on, which leaves the others in `passes`.
 PassList TakeFromSchedule(PassList& passes) {
-  auto schedule = std::find_if(passes.begin(), passes.end(), [](const auto& pass) {
-    return pass->info().name == "ep_overlap_schedule";
-  });
+  auto schedule = FindSchedule(passes);
   PassList taken(std::make_move_iterator(schedule), std::make_move_iterator(passes.end()));
   passes.erase(schedule, passes.end());
   return taken;
@@ -99,6 +104,10 @@ JobFacts StepCompiler::Facts() {
   return facts;
 }
 
+PassList StepCompiler::Passes() const {
+  return ChangedPipeline(DefaultPipeline(options_), config_.compile.passes);
+}
+
 PipelineReport StepCompiler::Run(PassList passes, Graph& graph, PassContext& context) {
   PassManagerOptions options;
   options.disabled = config_.compile.disable_passes;
@@ -112,9 +121,10 @@ PipelineReport StepCompiler::Run(PassList passes, Graph& graph, PassContext& con
 PipelineReport StepCompiler::Compile(Graph& graph, const EpOverlapSection& overlap) {
   options_ = PipelineFor(overlap);
   unordered_ = nullptr;
-  PassList passes = DefaultPipeline(options_);
+  PassList passes = Passes();
+  log::Debug("pipeline: {}", PrintPipeline(passes));
   PassContext context(Facts());
-  const bool orders = OrdersByCost(options_);
+  const bool orders = OrdersByCost(options_) && FindSchedule(passes) != passes.end();
   const bool replans =
       orders && overlap.replan_interval > 0 && audience_ == Audience::kJob && world_ != nullptr;
   if (!replans) return Run(std::move(passes), graph, context);
@@ -126,7 +136,7 @@ PipelineReport StepCompiler::Compile(Graph& graph, const EpOverlapSection& overl
 }
 
 PipelineReport StepCompiler::Order(Graph& graph) {
-  PassList passes = DefaultPipeline(options_);
+  PassList passes = Passes();
   PassContext context(Facts());
   return Run(TakeFromSchedule(passes), graph, context);
 }

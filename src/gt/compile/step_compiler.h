@@ -46,6 +46,7 @@ class StepCompiler {
  private:
   PipelineOptions PipelineFor(const EpOverlapSection& overlap);
   JobFacts Facts();
+  PassList Passes() const;
   PipelineReport Run(PassList passes, Graph& graph, PassContext& context);
 
   const Config config_;

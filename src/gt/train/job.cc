@@ -7,6 +7,7 @@
 #include "gt/compile/configured_model.h"
 #include "gt/dist/agreement.h"
 #include "gt/exec/host_pool.h"
+#include "gt/passes/pipeline/pipeline.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/train/profile.h"
 
@@ -74,6 +75,7 @@ Job::Job(const Config& asked, World& ranks)
       fault(ParseFault(config.debug.fault)),
       device(ChooseDevice(config.device, world.local_rank())) {
   RejectFakeBackend(config, world);
+  ChangedPipeline({}, config.compile.passes);  // an unknown pass is an error before any work
   AgreeOnConfig(world, config);
   ClaimFolder(*this);
   SetThreads(ThreadsOf(config, world));

@@ -5,6 +5,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "gt/base/error.h"
+#include "gt/base/text.h"
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
 #include "gt/exec/reference.h"
@@ -13,6 +15,7 @@
 #include "gt/job/config.h"
 #include "gt/passes/framework/registry.h"
 #include "gt/passes/pipeline/pipeline.h"
+#include "gt/testing/temp_folder.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/train/captured_step.h"
 #include "gt/train/eager_step.h"
@@ -157,6 +160,23 @@ TEST(TrainStep, EachPassAloneAndEverySubsetGiveTheSameBits) {
     ExpectSameBits(expected, RunGraph(*model, std::move(graph), captured.bound_inputs, batch),
                    *model);
   }
+}
+
+TEST(TrainStep, PassesOfTheJobCanBeAddedToOrReplaced) {
+  Config config = TinyConfig();
+  auto model = TinyModel(config);
+  const auto passes_with = [&](const std::string& passes) {
+    config.compile.passes = passes;
+    CompiledStep step = Compile({.model = *model, .config = config, .device = at::kCPU});
+    std::vector<std::string> specs;
+    for (const PassRun& run : step.passes.runs) specs.push_back(run.spec);
+    return Join(specs, ",");
+  };
+  const std::string own = passes_with("");
+  EXPECT_EQ(passes_with("+cse{cross_phase=none}"), own + ",cse{cross_phase=none}");
+  EXPECT_EQ(passes_with("canonicalize,dce"), "canonicalize,dce");
+  testing::ExpectError(ErrorCode::kUnknownPass, {"canonicalise"},
+                       [&] { passes_with("+canonicalise"); });
 }
 
 TEST(TrainStep, EveryNodeNamesItsModuleAndPhase) {

@@ -74,6 +74,9 @@ struct CompileSection {
             "does not");
   GT_OPTION(bool, enable_passes, true, Any(), "rewrite the captured graph before running it");
   GT_OPTION(StringList, disable_passes, {}, Any(), "passes to leave out, by name");
+  GT_OPTION(std::string, passes, "", Any(),
+            "passes as name,name{option=value}: they replace the job's own (which GT_LOG=debug "
+            "prints), or, after a leading +, run after them and before the schedule");
   GT_OPTION(
       bool, debug_graph_passes, false, Any(),
       "for every pass: dump the graph before and after, and log time and changed operator counts");

@@ -150,8 +150,8 @@ constexpr std::string_view kMarkdownHead = R"(# Passes
 Made by `gt docs passes`; do not edit. How to write a pass: [adding_a_pass.md](adding_a_pass.md).
 
 A pass rewrites the graph of a train step. `gt opt --pass='dce,cse{cross_phase=none}' step.gtir` runs
-passes on a stored graph, `--compile.disable_passes=cse` leaves one out of a training run, and
-`--compile.debug_graph_passes` shows what each one did.
+passes on a stored graph, `--compile.disable_passes=cse` leaves one out of a training run,
+`--compile.passes=+cse` adds one, and `--compile.debug_graph_passes` shows what each one did.
 
 All passes keep to this, unless their own section says otherwise:
 - The outputs of the graph keep their bits.

@@ -51,7 +51,8 @@ std::vector<std::string> SpecsOf(const PipelineOptions& options) {
   add(options.reshard_after_forward, SpecOf<ReshardParameters>);
   if (options.chunk) {
     add(bounds_growth, [&] {
-      return SpecOf<MeasurePeak>(MeasurePeakOptions{options.bucket_prefetch.value_or(-1)});
+      return SpecOf<MeasurePeak>(
+          MeasurePeakOptions{.bucket_prefetch = options.bucket_prefetch.value_or(-1)});
     });
     specs.push_back(SpecOf<Chunk>(*options.chunk));
     specs.push_back(SpecOf<DeadCodeElimination>());
@@ -60,7 +61,7 @@ std::vector<std::string> SpecsOf(const PipelineOptions& options) {
   add(mode != OverlapSchedule::kNone, SpecOf<SeparateCountExchanges>);
   add(options.reassign_gathers, SpecOf<ReassignFsdpAllGathers>);
   add(options.bucket_prefetch.has_value(),
-      [&] { return SpecOf<BucketFsdp>(BucketFsdpOptions{*options.bucket_prefetch}); });
+      [&] { return SpecOf<BucketFsdp>(BucketFsdpOptions{.prefetch = *options.bucket_prefetch}); });
   // Before the schedule, which then counts the time and memory of collectives where they start.
   add(options.dense_regions, SpecOf<FsdpDenseRegions>);
   add(options.overlap.has_value(), [&] { return SpecOf<EpOverlapSchedule>(*options.overlap); });
