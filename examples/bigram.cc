@@ -19,7 +19,9 @@ class Bigram : public gt::LanguageModel {
         AddChild<gt::nn::Embedding>("embedding", kVocab, kWidth, gt::nn::Init::Normal(1.0));
     hidden_ =
         AddChild<gt::nn::Linear>("hidden", kWidth, kWidth, gt::nn::Init::TruncatedNormal(0.02));
+    hidden_->set_role(gt::ModuleRole::kBlock);
     head_ = AddChild<gt::nn::Linear>("head", kWidth, kVocab, gt::nn::Init::TruncatedNormal(0.02));
+    head_->set_role(gt::ModuleRole::kHead);
   }
 
   at::Tensor Hidden(const gt::ModelInputs& inputs) override {

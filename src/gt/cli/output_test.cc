@@ -23,7 +23,7 @@ class OutputTest : public ::testing::Test {
  protected:
   void SetUp() override {
     std::ofstream graph(folder_ / "in.gtir");
-    graph << "graph @g(%x0: input \"x\" f32[4]) {\n";
+    graph << "graph @g(%x0: input \"x\" f32[4]) {\n  modules { block: \"layers.0\" }\n";
     // Longer than any buffer.
     for (int i = 0; i < 3000; ++i) {
       graph << fmt::format("  %x{} = aten::neg(%x{}) : f32[4] {{module = \"layers.0\"}}\n", i + 1,

@@ -8,6 +8,7 @@
 #include "gt/compile/step_capture.h"
 #include "gt/compile/step_compiler.h"
 #include "gt/job/config.h"
+#include "gt/parallel/chunk_modules.h"
 #include "gt/passes/memory/memory_policy.h"
 #include "gt/passes/pipeline/pipeline.h"
 
@@ -48,6 +49,7 @@ CompiledStep Compile(const StepRequest& request) {
     overlap = choice.overlap;
     step.choice = std::move(choice.reasons);
   }
+  overlap.module_fqn = ChunkedModules(request.model, overlap);
   CaptureInto(step, request, overlap);
   step.loads = LoadsToPlanFor(request);
   ApplyLoads(*step.graph, step.loads);

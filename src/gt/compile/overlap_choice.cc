@@ -6,12 +6,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "gt/analysis/roles.h"
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
 #include "gt/compile/prediction.h"
 #include "gt/job/config.h"
-#include "gt/nn/moe.h"
 
 namespace gt {
 namespace {
@@ -24,8 +24,6 @@ constexpr int64_t kMostChunks = 8;
 // Layers with experts that tell the choices apart: the pipeline of chunks fills and drains in two.
 constexpr int64_t kSampledLayers = 4;
 
-constexpr std::string_view kBlocks = "layers.*", kExperts = "layers.*.moe";
-
 struct Root {
   std::string modules;
   ChunkDim dim;
@@ -33,20 +31,22 @@ struct Root {
 };
 
 // What may be cut, and how finely.
-std::vector<Root> RootsOf(const Config& config) {
+std::vector<Root> RootsOf(const ModuleTable& model, const Config& config) {
   const Overlap& wishes = config.compile.ep_overlap;
   const Overlap defaults;
   const auto& parallelism = config.parallelism;
   const int64_t positions =
       config.training.seq_len / std::max<int64_t>(1, parallelism.tensor_parallel_degree *
                                                          parallelism.context_parallel_degree);
-  std::vector<std::string> modules = {std::string(kBlocks), std::string(kExperts)};
+  const std::string blocks = PatternOf(model.With(ModuleRole::kBlock));
+  std::vector<std::string> modules = {blocks, PatternOf(model.With(ModuleRole::kMoe))};
   if (wishes.module_fqn != defaults.module_fqn) modules = {wishes.module_fqn};
   std::vector<Root> roots;
   for (const std::string& pattern : modules) {
+    if (pattern.empty()) continue;
     roots.push_back({pattern, ChunkDim::kBatch, config.training.local_batch_size});
     // Attention needs whole sequences.
-    if (pattern != kBlocks) roots.push_back({pattern, ChunkDim::kSeq, positions});
+    if (pattern != blocks) roots.push_back({pattern, ChunkDim::kSeq, positions});
   }
   if (wishes.chunk_dim != defaults.chunk_dim) {
     std::erase_if(roots, [&](const Root& root) { return root.dim != wishes.chunk_dim; });
@@ -55,22 +55,18 @@ std::vector<Root> RootsOf(const Config& config) {
   return roots;
 }
 
-// The number of the first layer with experts and the number of layers; nothing for a dense model.
+// The number of the first block with experts and the number of blocks; nothing for a dense model.
 struct Depth {
   int64_t first_sparse = -1, layers = 0;
 };
-Depth DepthOf(const LanguageModel& model) {
+Depth DepthOf(const ModuleTable& model) {
   Depth depth;
-  for (const auto& item : model.named_modules()) {
-    const std::vector<std::string> parts = Split(item.key(), '.');
-    const auto layers = std::find(parts.begin(), parts.end(), "layers");
-    if (layers == parts.end() || layers + 1 == parts.end()) continue;
-    const int64_t layer = std::stoll(*(layers + 1));
-    depth.layers = std::max(depth.layers, layer + 1);
-    const bool sparse = std::dynamic_pointer_cast<nn::Moe>(item.value()) != nullptr;
-    if (sparse && (depth.first_sparse < 0 || layer < depth.first_sparse)) {
-      depth.first_sparse = layer;
-    }
+  depth.layers = static_cast<int64_t>(model.With(ModuleRole::kBlock).size());
+  Roles roles(model);
+  for (Name moe : model.With(ModuleRole::kMoe)) {
+    const int32_t block = roles.Of(moe).block;
+    if (block < 0) continue;
+    if (depth.first_sparse < 0 || block < depth.first_sparse) depth.first_sparse = block;
   }
   return depth;
 }
@@ -93,7 +89,8 @@ class Search {
         mesh_(request.mesh),
         world_(request.world),
         device_(request.device),
-        depth_(DepthOf(request.model)) {
+        model_(nn::RolesOf(request.model)),
+        depth_(DepthOf(model_)) {
     config_.compile.ep_overlap.replan_interval = 0;
   }
 
@@ -105,7 +102,7 @@ class Search {
 
   // All that were tried, the best first; empty if there is nothing to choose from.
   std::vector<Tried> Run() {
-    const std::vector<Root> roots = RootsOf(config_);
+    const std::vector<Root> roots = RootsOf(model_, config_);
     const bool sparse = depth_.first_sparse >= 0 && mesh_.size(MeshAxis::kEp) > 1;
     if (!CutsGraphs(config_.compile) || !sparse || roots.empty()) return {};
     const int64_t enough = depth_.first_sparse + kSampledLayers;
@@ -164,6 +161,7 @@ class Search {
   const Mesh& mesh_;
   World* world_;
   c10::Device device_;
+  ModuleTable model_;
   Depth depth_;
   double scale_ = 1;  // from the layers that are looked at to all
   std::vector<Tried> tried_;
@@ -173,9 +171,11 @@ std::string WhyNothing(const StepRequest& request) {
   const Config& config = request.config;
   if (!config.compile.enable_passes) return "compile.enable_passes is false";
   if (!CutsGraphs(config.compile)) return "compile.ep_overlap.strategy eager cuts no graph";
-  if (DepthOf(request.model).first_sparse < 0) return "the model has no experts";
+  const ModuleTable modules = nn::RolesOf(request.model);
+  if (modules.With(ModuleRole::kBlock).empty()) return "no module declares that it is a block";
+  if (DepthOf(modules).first_sparse < 0) return "the model has no experts";
   if (request.mesh.size(MeshAxis::kEp) == 1) return "experts are not spread over ranks";
-  if (RootsOf(config).empty()) {
+  if (RootsOf(modules, config).empty()) {
     return "a rank has one sequence at a time, and only its sequences may be cut";
   }
   return "no module could be cut";

@@ -18,12 +18,14 @@ Captured CaptureUncompiled(const StepRequest& request, const EpOverlapSection& o
   }
   if (request.symbolic_batch) options.hooks.push_back(OpenBatch());
   LanguageModel& model = request.model;
-  return CaptureTrainStep(
+  Captured captured = CaptureTrainStep(
       model,
       [&model, loss = LossConfigOf(request.config, model)](std::span<const at::Tensor> given) {
         return LossOf(model, {given[0], given[2]}, given[1], given[3], loss);
       },
       StepInputs(request.config, request.mesh), options);
+  captured.graph->modules() = nn::RolesOf(model);
+  return captured;
 }
 
 }  // namespace gt

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "gt/base/fqn_pattern.h"
 #include "gt/base/logging.h"
 #include "gt/compile/memory_capacity.h"
 #include "gt/dist/world_groups.h"
@@ -34,6 +35,14 @@ PassList TakeFromSchedule(PassList& passes) {
   return taken;
 }
 
+// Whether the pattern cuts mixtures of experts by themselves, without the blocks around them.
+bool CutsMixtures(const ModuleTable& modules, std::string_view pattern) {
+  const std::span<const Name> mixtures = modules.With(ModuleRole::kMoe);
+  return std::any_of(mixtures.begin(), mixtures.end(), [&](Name moe) {
+    return MatchingPrefix(pattern, moe.str()) == std::string_view(moe.str());
+  });
+}
+
 void Append(PipelineReport& to, PipelineReport more) {
   to.changed |= more.changed;
   to.seconds += more.seconds;
@@ -59,7 +68,7 @@ StepCompiler::StepCompiler(const Config& config, const Mesh& mesh, World* world,
   }
 }
 
-PipelineOptions StepCompiler::PipelineFor(const EpOverlapSection& overlap) {
+PipelineOptions StepCompiler::PipelineFor(const Graph& graph, const EpOverlapSection& overlap) {
   PipelineOptions options;
   const CompileSection& compile = config_.compile;
   options.memory = MemoryPolicyOf(compile);
@@ -82,7 +91,7 @@ PipelineOptions StepCompiler::PipelineFor(const EpOverlapSection& overlap) {
   options.isolate_ep_group = overlap.isolate_process_group;
   options.overlap = {.mode = overlap.schedule,
                      .memory_headroom = overlap.memory_headroom,
-                     .pair_first = overlap.module_fqn.ends_with(".moe")};
+                     .pair_first = CutsMixtures(graph.modules(), overlap.module_fqn)};
   return options;
 }
 
@@ -119,7 +128,7 @@ PipelineReport StepCompiler::Run(PassList passes, Graph& graph, PassContext& con
 }
 
 PipelineReport StepCompiler::Compile(Graph& graph, const EpOverlapSection& overlap) {
-  options_ = PipelineFor(overlap);
+  options_ = PipelineFor(graph, overlap);
   unordered_ = nullptr;
   PassList passes = Passes();
   log::Debug("pipeline: {}", PrintPipeline(passes));

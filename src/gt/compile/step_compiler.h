@@ -44,7 +44,7 @@ class StepCompiler {
   std::optional<Timeline> Predict(const Graph& graph);
 
  private:
-  PipelineOptions PipelineFor(const EpOverlapSection& overlap);
+  PipelineOptions PipelineFor(const Graph& graph, const EpOverlapSection& overlap);
   JobFacts Facts();
   PassList Passes() const;
   PipelineReport Run(PassList passes, Graph& graph, PassContext& context);

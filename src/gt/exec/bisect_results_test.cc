@@ -16,7 +16,8 @@ namespace gt::bisect_results_test {
 namespace {
 
 constexpr const char* kGraph =
-    R"(graph @g(%x: input "x" f32[s0, 3], %i: input "i" i64[2]) symbols {s0: input, hint 4, range [1, inf]} {
+    R"(graph @g(%x: input "x" f32[s0, 3], %i: input "i" i64[2]) {
+  symbols { s0: input, hint 4, range [1, inf] }
   %dead = aten::neg(%x) : f32[s0, 3]
   %a = aten::neg(%x) : f32[s0, 3]
   %r = aten::rand_like(%a) : f32[s0, 3]

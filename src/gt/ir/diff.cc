@@ -100,6 +100,12 @@ std::vector<std::string> Declarations(const Graph& graph) {
   for (const Guard& guard : shapes.guards()) {
     lines.push_back(fmt::format("guard {}", guard.predicate.ToString(shapes.Namer())));
   }
+  for (size_t i = 0; i < kModuleRoles; ++i) {
+    const auto role = static_cast<ModuleRole>(i);
+    for (Name module : graph.modules().With(role)) {
+      lines.push_back(fmt::format("module {}: {}", module.str(), Spelling(role)));
+    }
+  }
   for (const auto& output : graph.outputs()) {
     lines.push_back(fmt::format("output {} \"{}\" %{}", Spelling(output->role), output->name,
                                 output->value()->name()));

@@ -57,6 +57,15 @@ TEST(DiffTest, ShowsWhatCameWentAndChanged) {
 )");
 }
 
+TEST(DiffTest, ShowsRolesOfModules) {
+  const auto before = Parse("graph @g() {\n  modules { block: \"h.0\", \"h.1\" }\n  return\n}");
+  const auto after =
+      Parse("graph @g() {\n  modules { block: \"h.0\"; head: \"h.1\" }\n  return\n}");
+  const GraphDiff diff = Diff(*before, *after);
+  EXPECT_EQ(diff.removed, std::vector<std::string>{"module h.1: block"});
+  EXPECT_EQ(diff.added, std::vector<std::string>{"module h.1: head"});
+}
+
 TEST(DiffTest, CountsMovedNodes) {
   const auto before = WithBody(R"(
   %a = aten::neg(%x) : f32[2]

@@ -227,6 +227,7 @@ int32_t Graph::NumberNodes() {
 std::unique_ptr<Graph> Graph::Clone() const {
   auto copy = std::make_unique<Graph>(name_);
   *copy->shapes_ = *shapes_;
+  copy->modules_ = modules_;
   CopyInto(*copy, {});
   return copy;
 }

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "gt/ir/meta.h"
+#include "gt/ir/modules.h"
 #include "gt/ir/operator.h"
 #include "gt/ir/shape_env.h"
 #include "gt/ir/type.h"
@@ -185,6 +186,9 @@ class Graph {
   ShapeEnv& shapes() { return *shapes_; }
   const ShapeEnv& shapes() const { return *shapes_; }
   void ShareShapes(const Graph& outer) { shapes_ = outer.shapes_; }
+  // The roles that modules declare. A nested graph has none of its own.
+  ModuleTable& modules() { return modules_; }
+  const ModuleTable& modules() const { return modules_; }
 
   Value* AddInput(InputRole role, std::string name, TensorType type, std::string value_name = "");
   Output* AddOutput(OutputRole role, std::string name, Value* value);
@@ -261,7 +265,8 @@ class Graph {
   std::unique_ptr<Graph> CloneInto(const Graph& outer,
                                    std::span<const TensorType* const> last_inputs) const;
   // Changes whenever anything a pass could change changes: structure, types, arguments, metadata,
-  // roles, guards. Independent of value names.
+  // roles of inputs and outputs, guards. Independent of value names, and of the roles of modules,
+  // which no pass changes: a step has the hash that it had before modules declared any.
   uint64_t Hash() const;
 
   Value* FindValue(std::string_view name) const;
@@ -278,6 +283,7 @@ class Graph {
 
   std::string name_;
   std::shared_ptr<ShapeEnv> shapes_;
+  ModuleTable modules_;
   std::vector<std::unique_ptr<Input>> inputs_;
   std::vector<std::unique_ptr<Output>> outputs_;
   Node* first_ = nullptr;

@@ -65,6 +65,10 @@ std::unique_ptr<Graph> GraphParser::ParseGraph(const Graph* outer) {
       in_.FailHere(ErrorCode::kGtirSyntax,
                    "a nested graph shares the symbols of the graph around it; declare them there");
     }
+    if (in_.token().IsWord("modules")) {
+      in_.FailHere(ErrorCode::kGtirSyntax,
+                   "modules have their roles in the outermost graph; declare them there");
+    }
   } else {
     ParseHead(*graph);
   }
@@ -91,6 +95,7 @@ void GraphParser::ParseHead(Graph& graph) {
   in_.GoTo(body);
   if (in_.AcceptWord("facts")) ParseFacts(in_, sizes_, graph.shapes());
   if (in_.AcceptWord("guards")) ParseGuards(in_, sizes_, graph.shapes());
+  if (in_.AcceptWord("modules")) ParseModules(in_, graph.modules());
 }
 
 // Up to the first token of the body.

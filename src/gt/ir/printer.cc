@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "gt/ir/lexer.h"
@@ -82,6 +83,7 @@ class Printer {
   void WriteBlock(std::string_view keyword, const Range& range, int indent, Each&& each);
 
   void WriteSymbols(int indent);
+  void WriteModules(const ModuleTable& modules, int indent);
   void WriteArguments(const Node& node, int indent);
   void WriteArgument(const Node& node, const Argument& argument, int indent);
   void WriteOperand(const Node& node, int32_t index);
@@ -204,6 +206,21 @@ void Printer::WriteSymbols(int indent) {
   });
 }
 
+void Printer::WriteModules(const ModuleTable& modules, int indent) {
+  std::vector<ModuleRole> roles;
+  for (size_t i = 0; i < kModuleRoles; ++i) {
+    if (!modules.With(static_cast<ModuleRole>(i)).empty()) roles.push_back(ModuleRole(i));
+  }
+  WriteBlock("modules", roles, indent, [&](ModuleRole role) {
+    Write(Spelling(role));
+    std::string_view separator = ": ";
+    for (Name module : modules.With(role)) {
+      Write(std::exchange(separator, ", "));
+      AppendQuoted(out_, module.str());
+    }
+  });
+}
+
 void Printer::PrintGraph(const Graph& graph, int indent, bool nested) {
   Write("graph ");
   WriteName('@', graph.name());
@@ -220,6 +237,7 @@ void Printer::PrintGraph(const Graph& graph, int indent, bool nested) {
                });
   Write(") {");
   if (!nested) WriteSymbols(indent + 2);
+  if (!nested && options_.metadata) WriteModules(graph.modules(), indent + 2);
   for (const Node* node : graph.nodes()) {
     NewLine(indent + 2);
     PrintNode(*node, indent + 2);

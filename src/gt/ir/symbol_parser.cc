@@ -99,4 +99,21 @@ void ParseGuards(TokenReader& in, SizeParser& sizes, ShapeEnv& shapes) {
   sizes.SetLinesEndExpressions(false);
 }
 
+void ParseModules(TokenReader& in, ModuleTable& modules) {
+  in.Expect('{');
+  while (!in.Accept('}')) {
+    const auto role = in.ExpectEnum("the role of modules", kLastModuleRole);
+    in.Expect(':');
+    do {
+      const size_t offset = in.token().offset;
+      const Name module = in.ExpectInterned("a module, in quotes");
+      if (!modules.Declare(module, role)) {
+        in.FailAt(ErrorCode::kGtirSyntax, offset,
+                  fmt::format("module '{}' has a role already", module.str()));
+      }
+    } while (in.Accept(','));
+    EndEntry(in, "role");
+  }
+}
+
 }  // namespace gt

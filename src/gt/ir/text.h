@@ -1,16 +1,17 @@
 // The text form of graphs, .gtir: what dumps, tests and stored graphs are written in. Printing and
 // parsing again gives an equal graph: same structure, types, arguments, metadata, roles, symbols,
-// facts and guards, and the same value names.
+// facts, guards and modules, and the same value names.
 //
 //   graph @step(%w: param "w" f32[2, 8], %x: input "x" f32[s0, 8]) {
 //     symbols { s0: input, hint 4, range [2, 64] }
 //     guards { s0 != 3 by "layers.0" "aten::view" }
+//     modules { block: "layers.0", "layers.1"; head: "output" }
 //     %mm = aten::mm(%x, %t) : f32[s0, 2] {module = "layers.0", seq = 3, source = "llama3.cc:12"}
 //     return loss "loss" %l, gradient "w" %g
 //   }
 //
-// A graph is inputs, up to three blocks in this order (symbols, facts, guards; their entries stand
-// on lines of their own or are separated by ';'), nodes, and outputs. In detail:
+// A graph is inputs, up to four stanzas in this order (symbols, facts, guards, modules; their entries
+// are on lines of their own or separated by ';'), nodes, and outputs. In detail:
 //
 //   type       f32[s0, 16] is row-major; other strides directly behind: f32[s0, 16]{1, s0}; a
 //              device other than the CPU last: f32[2] @cuda:0; none: left undefined by libtorch
@@ -23,6 +24,8 @@
 //              s0 * 4, 2.0, 1e-05, inf, true, [1, s0], "text", none, f32, "cuda:0" for devices,
 //              strided, preserve, or a graph, which shares the symbols of the one around it
 //   offset     where each result of a view begins in what it views; left out when all are 0
+//   modules    those that declare a role (ir/modules.h), role by role; blocks in the order in which
+//              they run
 //   metadata   module, phase, seq, source, ep, exchange, recompute, bucket, and chunk = {id,
 //              region, role, producer, backward, original, proof}; only what is not the default
 //   name       letters, digits, '_' and '.'; any other text in quotes: %"a b". Strings know the

@@ -123,6 +123,59 @@ TEST(TextTest, PrintsEveryMetadataField) {
 )");
 }
 
+// Roles are listed in one order, modules in the order in which they were declared; a list that is too
+// long for a line does not end one.
+TEST(TextTest, PrintsModulesByRole) {
+  ExpectFixedPoint(R"(graph @g(%x: input "x" f32[2]) {
+  modules { block: "h.0", "h.1"; experts: "h.1.moe.experts"; head: "a \"head\"" }
+  return
+}
+)");
+  ExpectFixedPoint(R"(graph @g(%x: input "x" f32[2]) {
+  modules {
+    block: "decoder.blocks.0", "decoder.blocks.1", "decoder.blocks.2", "decoder.blocks.3", "decoder.blocks.4"
+    attention: "decoder.blocks.0.attention"
+  }
+  return
+}
+)");
+  const auto graph = Parse(R"(graph @g() {
+  modules { head: "out"; block: "h.1"; block:
+    "h.0" }
+  return
+})");
+  EXPECT_EQ(Print(*graph),
+            "graph @g() {\n  modules { block: \"h.1\", \"h.0\"; head: \"out\" }\n  return\n}\n");
+  EXPECT_EQ(graph->modules().RoleOf("h.1"), ModuleRole::kBlock);
+  EXPECT_EQ(graph->modules().RoleOf("h"), std::nullopt);
+  EXPECT_EQ(Print(*graph->Clone()), Print(*graph));
+  EXPECT_EQ(Parse("graph @g() {\n  return\n}\n")->Hash(), graph->Hash());
+}
+
+TEST(TextTest, ErrorsInModules) {
+  auto expect = [](const std::string& modules, int column, const std::string& part) {
+    ExpectFailure("graph @g() {\n  modules { " + modules + " }\n  return\n}\n",
+                  ErrorCode::kGtirSyntax, "2:" + std::to_string(column), part);
+  };
+  expect("blok: \"h.0\"", 13, "expected the role of modules (block, attention,");
+  expect("block \"h.0\"", 19, "expected ':'");
+  expect("block: h.0", 20, "expected a module, in quotes");
+  expect("block: \"h.0\", ", 28, "expected a module, in quotes");
+  expect("block: \"h.0\" \"h.1\"", 26, "';', a new line or '}' behind a role");
+  expect("block: \"h.0\"; head: \"h.0\"", 33, "module 'h.0' has a role already");
+  // They are declared once, for the whole step.
+  const Failure nested = FailureOf(R"(graph @g(%q: input "q" f32[2, 2, 16, 8]) {
+  %out, %lse = gt::flex_attention(%q, %q, %q, [], score_mod = graph @score() {
+    modules { block: "h.0" }
+    return
+  }, mask_mod = none, scale = 0.125) : (f32[2, 2, 16, 8], f32[2, 2, 16])
+  return
+})");
+  EXPECT_NE(nested.message.find("modules have their roles in the outermost graph"),
+            std::string::npos)
+      << nested.message;
+}
+
 TEST(TextTest, PrintsNestedGraphsInline) {
   ExpectFixedPoint(R"(graph @g(%q: input "q" f32[2, 2, 16, 8]) {
   %out, %lse = gt::flex_attention(%q, %q, %q, [], score_mod = graph @score(

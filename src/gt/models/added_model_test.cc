@@ -78,6 +78,7 @@ class WindowAttention : public nn::Module {
       : config_(config),
         within_documents_(within_documents),
         attend_(WindowFunctions(config.window, within_documents)) {
+    set_role(ModuleRole::kAttention);
     wqkv_ = AddChild<nn::Linear>("wqkv", config.width, 3 * config.width, in);
     wo_ = AddChild<nn::Linear>("wo", config.width, config.width, out);
     AddBuffer("slopes", slopes_, Slopes(config.heads), nn::BufferKind::kTable);
@@ -111,7 +112,9 @@ class GeluMlp : public nn::FeedForward {
  public:
   GeluMlp(int64_t width, int64_t hidden, Init in, Init out)
       : w1_(AddChild<nn::Linear>("w1", width, hidden, in)),
-        w2_(AddChild<nn::Linear>("w2", hidden, width, out)) {}
+        w2_(AddChild<nn::Linear>("w2", hidden, width, out)) {
+    set_role(ModuleRole::kFeedForward);
+  }
   at::Tensor forward(const at::Tensor& x) override { return w2_(at::gelu(w1_(x))); }
 
  private:
@@ -121,6 +124,7 @@ class GeluMlp : public nn::FeedForward {
 class SandwichBlock : public nn::Module {
  public:
   SandwichBlock(const AlibiConfig& config, bool within_documents, int64_t layer) {
+    set_role(ModuleRole::kBlock);
     Init in = Init::TruncatedNormal(0.02), out = DepthScaledInit(layer);
     auto norm = [&](const char* name) {
       return AddChild<nn::RmsNorm>(name, config.width, config.norm_epsilon);

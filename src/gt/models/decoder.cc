@@ -50,6 +50,7 @@ TransformerBlock::TransformerBlock(std::shared_ptr<Attention> attention,
                                    std::shared_ptr<nn::FeedForward> feed_forward, int64_t width,
                                    double norm_epsilon)
     : moe_(dynamic_cast<nn::Moe*>(feed_forward.get())) {
+  set_role(ModuleRole::kBlock);
   attention_ = nn::Ref<Attention>(register_module("attention", std::move(attention)));
   attention_norm_ = AddChild<nn::RmsNorm>("attention_norm", width, norm_epsilon);
   ffn_norm_ = AddChild<nn::RmsNorm>("ffn_norm", width, norm_epsilon);
@@ -84,7 +85,10 @@ Decoder::Decoder(const DecoderConfig& config, const ModelOptions& options, Init 
     if (options.dropout > 0) layers_.back()->AddDropout(options.dropout);
   }
   norm_ = AddChild<nn::RmsNorm>("norm", config.width, config.norm_epsilon);
-  if (!config.tied) output_ = AddChild<nn::Linear>("output", config.width, config.vocab, head);
+  if (!config.tied) {
+    output_ = AddChild<nn::Linear>("output", config.width, config.vocab, head);
+    output_->set_role(ModuleRole::kHead);
+  }
   AddBuffer("rope", rope_, nn::RopeTable(options.max_length, config.rotated_width, config.rope),
             nn::BufferKind::kTable);
   nn::NameModules(*this);

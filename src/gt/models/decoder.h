@@ -19,7 +19,9 @@ namespace gt {
 class Attention : public nn::Module {
  public:
   explicit Attention(std::source_location where = std::source_location::current())
-      : nn::Module(where) {}
+      : nn::Module(where) {
+    set_role(ModuleRole::kAttention);
+  }
   virtual at::Tensor forward(const at::Tensor& x, const nn::AttentionInputs& inputs) = 0;
   // Whether forward attends to what inputs.cache holds of earlier passes and adds its own, as
   // DotProductAttention does by itself.

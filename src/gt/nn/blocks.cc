@@ -45,6 +45,7 @@ Linear::Linear(int64_t in_features, int64_t out_features, Init init) {
 at::Tensor Linear::forward(const at::Tensor& x) { return at::linear(x, weight_()); }
 
 Embedding::Embedding(int64_t count, int64_t width, Init init) {
+  set_role(ModuleRole::kEmbedding);
   AddParameter("weight", weight_, {count, width}, init);
 }
 
@@ -67,6 +68,7 @@ at::Tensor Dropout::forward(const at::Tensor& x) {
 }
 
 RmsNorm::RmsNorm(int64_t width, double epsilon) : width_(width), epsilon_(epsilon) {
+  set_role(ModuleRole::kNorm);
   AddParameter("weight", weight_, {width}, Init::Ones());
 }
 
@@ -83,7 +85,9 @@ at::Tensor RmsNorm::forward(const at::Tensor& x) {
 SwiGlu::SwiGlu(int64_t width, int64_t hidden, Init in, Init out)
     : w1_(AddChild<Linear>("w1", width, hidden, in)),
       w2_(AddChild<Linear>("w2", hidden, width, out)),
-      w3_(AddChild<Linear>("w3", width, hidden, out)) {}
+      w3_(AddChild<Linear>("w3", width, hidden, out)) {
+  set_role(ModuleRole::kFeedForward);
+}
 
 at::Tensor SwiGlu::forward(const at::Tensor& x) { return w2_(at::silu(w1_(x)) * w3_(x)); }
 

@@ -174,6 +174,15 @@ std::vector<Module*> ModulesOf(Module& root) {
   return found;
 }
 
+ModuleTable RolesOf(const Module& root) {
+  ModuleTable roles;
+  for (const auto& item : root.named_modules("", /*include_self=*/false)) {
+    const auto* module = dynamic_cast<const Module*>(item.value().get());
+    if (module != nullptr && module->role()) roles.Declare(Name(item.key()), *module->role());
+  }
+  return roles;
+}
+
 void StoreAs(Module& root, at::ScalarType dtype) {
   for (Module* module : ModulesOf(root)) module->StoreOwnAs(dtype);
 }

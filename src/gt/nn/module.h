@@ -1,7 +1,8 @@
 // The base of all modules here. It is a torch::nn::Module whose children are called through Ref, so
 // that every operation runs inside the scope of the module that called it (torch_bridge/scope.h), and
 // whose parameters know how they are initialized and how they are prepared for use (cast, later
-// gathered), so that models contain neither.
+// gathered), so that models contain neither. A module declares its role, so that passes and
+// parallelisms need not know its name.
 //
 // Memory: parameters are built on the meta device, without data. Materialize() allocates; a model
 // that is only captured or sized up never does.
@@ -19,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "gt/ir/modules.h"
 #include "gt/nn/chunking.h"
 #include "gt/storage/tensor_box.h"
 #include "gt/torch_bridge/scope.h"
@@ -86,6 +88,10 @@ class Module : public torch::nn::Module {
 
   // Path from the root, "layers.3.attention"; set by NameModules.
   Name fqn() const { return fqn_; }
+  // What the module is for (ir/modules.h). Blocks must declare theirs: bucketing, resharding,
+  // rematerialization and offloading work block by block.
+  std::optional<ModuleRole> role() const { return role_; }
+  void set_role(ModuleRole role) { role_ = role; }
   // The scope to run in: this module, within the phase and region that are open.
   Scope EnterScope() const;
 
@@ -140,6 +146,7 @@ class Module : public torch::nn::Module {
 
   Name fqn_;
   Name source_;
+  std::optional<ModuleRole> role_;
   std::vector<Transform> into_, out_of_;
   std::optional<Chunking> chunking_;
   std::vector<std::pair<std::string, Parameter*>> own_parameters_;
@@ -192,6 +199,9 @@ std::string JoinName(const std::string& path, const std::string& name);
 
 // All modules of ours below and including `root`, in registration order.
 std::vector<Module*> ModulesOf(Module& root);
+
+// The roles that modules below `root` declare, by path; blocks in registration order.
+ModuleTable RolesOf(const Module& root);
 
 // Parameters will be kept in this type: a step can be captured and measured before they have memory.
 void StoreAs(Module& root, at::ScalarType dtype);

@@ -79,6 +79,7 @@ class CollectTokens : public torch::autograd::Function<CollectTokens> {
 }  // namespace
 
 Router::Router(const MoeConfig& config, Init init) : config_(config) {
+  set_role(ModuleRole::kRouter);
   gate_ = AddChild<Linear>("gate", config.width, config.experts, init);
 }
 
@@ -149,6 +150,7 @@ Routing Router::forward(const at::Tensor& x, const at::Tensor& bias) {
 }
 
 Experts::Experts(const MoeConfig& config, const MoeInits& inits) {
+  set_role(ModuleRole::kExperts);
   AddParameter("w1", w1_, {config.experts, config.hidden, config.width}, inits.in);
   AddParameter("w2", w2_, {config.experts, config.width, config.hidden}, inits.out);
   AddParameter("w3", w3_, {config.experts, config.hidden, config.width}, inits.out);
@@ -164,11 +166,13 @@ at::Tensor Experts::forward(const at::Tensor& rows, const at::Tensor& counts) {
 }
 
 Moe::Moe(const MoeConfig& config, const MoeInits& inits) : config_(config) {
+  set_role(ModuleRole::kMoe);
   router_ = AddChild<Router>("router", config, inits.router);
   experts_ = AddChild<Experts>("experts", config, inits);
   if (config.shared_hidden > 0) {
     shared_experts_ =
         AddChild<SwiGlu>("shared_experts", config.width, config.shared_hidden, inits.in, inits.out);
+    shared_experts_->set_role(ModuleRole::kSharedExperts);
   }
   if (config.bias) AddBuffer("expert_bias", expert_bias_, at::zeros({config.experts}));
   AddBuffer("tokens_per_expert", tokens_per_expert_, at::zeros({config.experts}));

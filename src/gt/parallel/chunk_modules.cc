@@ -1,5 +1,6 @@
 #include "gt/parallel/chunk_modules.h"
 
+#include "gt/analysis/roles.h"
 #include "gt/base/error.h"
 #include "gt/base/fqn_pattern.h"
 #include "gt/base/logging.h"
@@ -19,12 +20,19 @@ bool ContainsModule(nn::Module& root) {
 
 }  // namespace
 
+std::string ChunkedModules(const LanguageModel& model, const EpOverlapSection& options) {
+  if (options.module_fqn != EpOverlapSection().module_fqn) return options.module_fqn;
+  const std::string blocks = PatternOf(nn::RolesOf(model).With(ModuleRole::kBlock));
+  return blocks.empty() ? options.module_fqn : blocks;
+}
+
 void ChunkModules(LanguageModel& model, const EpOverlapSection& options) {
+  const std::string pattern = ChunkedModules(model, options);
   const bool sequence = options.chunk_dim == ChunkDim::kSeq;
   std::vector<std::string> roots;
   for (nn::Module* module : nn::ModulesOf(model)) {
     const std::string& fqn = module->fqn().str();
-    if (MatchingPrefix(options.module_fqn, fqn) != fqn || !ContainsModule<nn::Moe>(*module)) {
+    if (MatchingPrefix(pattern, fqn) != fqn || !ContainsModule<nn::Moe>(*module)) {
       continue;
     }
     if (sequence && ContainsModule<nn::DotProductAttention>(*module)) {
@@ -38,8 +46,7 @@ void ChunkModules(LanguageModel& model, const EpOverlapSection& options) {
   }
   if (roots.empty()) {
     Fail(ErrorCode::kNothingToChunk,
-         "--compile.ep_overlap.module_fqn {} names no module with a mixture of experts",
-         options.module_fqn);
+         "--compile.ep_overlap.module_fqn {} names no module with a mixture of experts", pattern);
   }
   log::Debug("ep_overlap: {} modules run in {} chunks along the {}: {}", roots.size(),
              options.num_chunks, EnumName(options.chunk_dim), Join(roots, ", "));

@@ -6,6 +6,7 @@
 
 #include "gt/base/error.h"
 #include "gt/base/fqn_pattern.h"
+#include "gt/base/logging.h"
 #include "gt/dist/collectives.h"
 #include "gt/job/config.h"
 #include "gt/nn/attention.h"
@@ -52,13 +53,24 @@ class Parallelizer {
     if (mesh_.size(MeshAxis::kEp) > 1) SpreadExperts();
     ShareParameters();
     if (config_.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever) {
-      for (nn::Module* module : modules_) {
-        if (MatchesFqn("layers.*", module->fqn().str())) ReshardUnit::Attach(*module);
-      }
+      ReshardBlocks();
     }
   }
 
  private:
+  void ReshardBlocks() {
+    bool any = false;
+    for (nn::Module* module : modules_) {
+      if (module->role() != ModuleRole::kBlock) continue;
+      ReshardUnit::Attach(*module);
+      any = true;
+    }
+    if (any || config_.compile.mode != CompileMode::kEager || world_.rank() != 0) return;
+    log::Warn(
+        "no module of this model declares that it is a block, so gathered parameters stay until "
+        "the end of the step; call set_role(ModuleRole::kBlock) in its blocks (nn/module.h)");
+  }
+
   void CheckLengths() const {
     int64_t length = config_.training.seq_len, cp = mesh_.size(MeshAxis::kCp);
     int64_t tp = mesh_.size(MeshAxis::kTp);

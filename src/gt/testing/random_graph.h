@@ -98,6 +98,7 @@ class RandomGraphMaker {
       }
     }
     AddOutputs();
+    AddModules();
     return graph;
   }
 
@@ -112,6 +113,14 @@ class RandomGraphMaker {
   }
   TensorType TypeOf(DType dtype, Shape sizes) {
     return ContiguousType(dtype, Device(), std::move(sizes), graph_->shapes());
+  }
+
+  void AddModules() {
+    for (int64_t i = Below(4); i > 0; --i) {
+      const auto role = static_cast<ModuleRole>(Below(int64_t{kModuleRoles}));
+      graph_->modules().Declare(
+          Name(Pick<std::string>({"layers.0", "layers.1", "", "odd \"name\""})), role);
+    }
   }
 
   void AddInputs() {

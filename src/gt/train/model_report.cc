@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 
+#include "gt/analysis/roles.h"
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/base/text.h"
@@ -64,11 +65,30 @@ void CheckDegrees(const ParallelDegrees& degrees, const nlohmann::json& json) {
   }
 }
 
-// The block that a parameter stands in, "layers.3"; the rest of the model is one block.
-std::string BlockOf(const std::string& parameter) {
-  constexpr std::string_view kLayers = "layers.";
-  if (!parameter.starts_with(kLayers)) return "";
-  return parameter.substr(0, parameter.find('.', kLayers.size()));
+ModelPart PartOf(std::optional<ModuleRole> role) {
+  if (!role) return ModelPart::kOther;
+  switch (*role) {
+    case ModuleRole::kAttention:
+      return ModelPart::kAttention;
+    case ModuleRole::kFeedForward:
+      return ModelPart::kDenseFfn;
+    case ModuleRole::kRouter:
+      return ModelPart::kRouter;
+    case ModuleRole::kExperts:
+      return ModelPart::kRoutedExperts;
+    case ModuleRole::kSharedExperts:
+      return ModelPart::kSharedExperts;
+    case ModuleRole::kNorm:
+      return ModelPart::kNorms;
+    case ModuleRole::kEmbedding:
+      return ModelPart::kEmbedding;
+    case ModuleRole::kHead:
+      return ModelPart::kHead;
+    case ModuleRole::kBlock:
+    case ModuleRole::kMoe:
+      break;
+  }
+  return ModelPart::kOther;
 }
 
 struct BlockSize {
@@ -77,15 +97,15 @@ struct BlockSize {
 
 // Bytes of parameters as they are computed with, beyond those that are stored. Gathering undoes
 // FSDP, but a rank keeps to its heads and to its experts.
-int64_t WeightCopies(const ModelReport& report, const std::map<std::string, BlockSize>& blocks) {
+int64_t WeightCopies(const ModelReport& report, const std::map<int32_t, BlockSize>& blocks) {
   int64_t bytes = BytesOf(report.compute);
   int64_t tp = report.degrees.tensor_parallel, ep = report.degrees.expert_parallel;
   if (report.degrees.data_parallel_shard == 1) {
     return report.stored == report.compute ? 0 : Share(report.parameters, tp) * bytes;
   }
   int64_t largest = 0;
-  for (const auto& [name, block] : blocks) {
-    if (name.empty()) continue;
+  for (const auto& [number, block] : blocks) {
+    if (number < 0) continue;  // the rest of the model
     largest = std::max(largest, Share(block.dense, tp) + Share(block.experts, ep > 1 ? ep : tp));
   }
   return 2 * largest * bytes;
@@ -94,10 +114,11 @@ int64_t WeightCopies(const ModelReport& report, const std::map<std::string, Bloc
 // Numbers that a matrix leaves behind for backward, for one token: what goes in and what comes out.
 // Results of attention's matrices are kept once more after they were turned and laid out for the
 // kernel, and those of a gate (w1) after its activation.
-int64_t KeptFor(const std::string& name, const at::Tensor& parameter, int64_t top_k) {
+int64_t KeptFor(ModelPart part, const std::string& name, const at::Tensor& parameter,
+                int64_t top_k) {
   if (parameter.dim() < 2) return 0;
   int64_t in = parameter.size(-1), out = parameter.size(-2);
-  switch (ModelPart part = PartOf(name)) {
+  switch (part) {
     case ModelPart::kEmbedding:  // looking up keeps the row
     case ModelPart::kHead:       // logits are counted by themselves
       return in;
@@ -140,25 +161,6 @@ nlohmann::ordered_json Weights(const PartReport& row) {
 
 }  // namespace
 
-ModelPart PartOf(std::string_view parameter) {
-  std::vector<std::string> path = Split(parameter, '.');
-  auto has = [&path](std::string_view name) {
-    return std::find(path.begin(), path.end(), name) != path.end();
-  };
-  // A norm inside attention is a norm.
-  for (const std::string& component : path) {
-    if (component == "norm" || component.ends_with("_norm")) return ModelPart::kNorms;
-  }
-  if (has("tok_embeddings")) return ModelPart::kEmbedding;
-  if (has("output")) return ModelPart::kHead;
-  if (has("attention")) return ModelPart::kAttention;
-  if (has("feed_forward")) return ModelPart::kDenseFfn;
-  if (has("router")) return ModelPart::kRouter;
-  if (has("shared_experts")) return ModelPart::kSharedExperts;
-  if (has("experts")) return ModelPart::kRoutedExperts;
-  return ModelPart::kOther;
-}
-
 PartReport ModelReport::Sum() const {
   PartReport sum{.part = ModelPart::kOther};
   for (const PartReport& row : parts) {
@@ -192,14 +194,17 @@ ModelReport ReportOnModel(const Config& config, const ParallelDegrees& degrees) 
   report.flops_per_token = model->FlopsPerToken(report.length);
 
   std::array<int64_t, kEnumNames<ModelPart>.size()> by_part = {};
-  std::map<std::string, BlockSize> by_block;
+  std::map<int32_t, BlockSize> by_block;
+  const ModuleTable modules = nn::RolesOf(*model);
+  Roles roles(modules);
   int64_t kept = 0, top_k = Hyperparameter(json, {"num_experts_per_tok"});
   for (const auto& item : model->named_parameters()) {
-    ModelPart part = PartOf(item.key());
+    const Roles::Place& place = roles.Of(Name(item.key()));
+    ModelPart part = PartOf(place.role);  // a norm inside of attention is a norm
     by_part[static_cast<size_t>(part)] += item.value().numel();
-    BlockSize& block = by_block[BlockOf(item.key())];
+    BlockSize& block = by_block[place.block];
     (part == ModelPart::kRoutedExperts ? block.experts : block.dense) += item.value().numel();
-    kept += KeptFor(item.key(), item.value(), top_k);
+    kept += KeptFor(part, item.key(), item.value(), top_k);
   }
   for (size_t i = 0; i < by_part.size(); ++i) {
     if (by_part[i] == 0) continue;

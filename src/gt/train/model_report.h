@@ -43,9 +43,6 @@ inline constexpr std::array<std::string_view, 9> kEnumNames<ModelPart> = {
     "embedding",      "attention", "dense ffn", "router", "routed experts",
     "shared experts", "norms",     "head",      "other"};
 
-// The part that a parameter belongs to, by its full name.
-ModelPart PartOf(std::string_view parameter);
-
 struct ParallelDegrees {
   int64_t data_parallel_shard = 1;
   int64_t tensor_parallel = 1;

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "gt/base/logging.h"
+#include "gt/base/text.h"
 #include "gt/ir/diff.h"
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
@@ -97,6 +98,22 @@ bool PassManager::IsDisabled(const Pass& pass) const {
   return std::find(disabled.begin(), disabled.end(), pass.info().name) != disabled.end();
 }
 
+void PassManager::WarnWithoutBlocks(const Graph& graph) const {
+  if (!graph.modules().With(ModuleRole::kBlock).empty()) return;
+  const bool has_modules = std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                                       [](Node* node) { return !node->meta().module.empty(); });
+  std::vector<std::string> names;
+  for (const auto& pass : passes_) {
+    if (pass->info().by_block && !IsDisabled(*pass)) names.push_back(pass->name());
+  }
+  if (names.empty() || !has_modules) return;
+  log::Warn(
+      "no module of graph @{} declares that it is a block, so {} will do little for it; call "
+      "set_role(ModuleRole::kBlock) in the model's blocks (nn/module.h), or write "
+      "modules {{ block: \"h.0\", \"h.1\" }} into the .gtir file",
+      graph.name(), Join(names, ", "));
+}
+
 PipelineReport PassManager::Run(Graph& graph) {
   PassContext context;
   return Run(graph, context);
@@ -108,6 +125,7 @@ PipelineReport PassManager::Run(Graph& graph, PassContext& context) {
   State state{.context = context, .position = context.position()};
   context.Invalidate();
   if (options_.write_reproducer) state.start = graph.Clone();
+  WarnWithoutBlocks(graph);
   for (size_t i = 0; i < passes_.size(); ++i) {
     report.runs.push_back(RunOne(graph, i, state));
     report.changed |= report.runs.back().changed;

@@ -76,13 +76,14 @@ class PassManager {
   // On an error the graph is left as the failing pass left it, and must not be used. The error
   // names the pass, the reproducer and the command that replays it. Its code is that of the pass's
   // own error, PassBrokeGraph if the graph no longer verifies, PassMisreported if `changed` was a
-  // lie.
+  // lie. Passes that work block by block are named in a warning if the graph declares no blocks.
   PipelineReport Run(Graph& graph, PassContext& context);
   PipelineReport Run(Graph& graph);  // outside of a job
 
  private:
   struct State;
   bool IsDisabled(const Pass& pass) const;
+  void WarnWithoutBlocks(const Graph& graph) const;
   PassRun RunOne(Graph& graph, size_t index, State& state);
   void RunChecked(Graph& graph, Pass& pass, PassRun& run, State& state);
   void VerifyLast(Graph& graph, PipelineReport& report, State& state);

@@ -41,6 +41,8 @@ struct PassInfo {
   std::string_view reads;
   std::string_view writes;
   std::string_view never;
+  // Works block by block, so the blocks must be declared (ir/modules.h).
+  bool by_block = false;
 };
 
 class Counter;

@@ -230,7 +230,8 @@ const PassInfo& BucketFsdp::info() const {
           "views around a collective move with it. A reduction that somebody needs before the "
           "bucket's last gradient is made stays alone.",
       .reads =
-          "roles of inputs and outputs, operators, module names, phases, chunk metadata, names of "
+          "roles of inputs and outputs, operators, roles and names of modules, phases, chunk "
+          "metadata, names of "
           "groups, output aliasing.",
       .writes =
           "collectives and the nodes around them, their order, fsdp_bucket. The number and the "
@@ -240,6 +241,7 @@ const PassInfo& BucketFsdp::info() const {
           "packs over two chunks, moves a collective of activations or tokens, reorders other "
           "nodes "
           "among each other, packs a tensor whose size is a symbol.",
+      .by_block = true,
   };
   return kInfo;
 }

@@ -10,6 +10,7 @@
 #include "gt/ir/verifier.h"
 #include "gt/passes/framework/manager.h"
 #include "gt/testing/interpreter.h"
+#include "gt/testing/test_roles.h"
 
 namespace gt::bucket_fsdp_test {
 namespace {
@@ -169,6 +170,7 @@ TEST(BucketFsdp, RandomSteps) {
     const BucketFsdpOptions options = {.prefetch = static_cast<int64_t>(seed % 4)};
     passes.push_back(std::make_unique<BucketFsdp>(options));
     PassManager manager(std::move(passes), {.write_reproducer = false});
+    testing::DeclareLayers(*graph);
     const PassRun run = manager.Run(*graph).runs.at(0);
     const auto difference = DifferenceOf(before, Interpreter(*graph, /*ranks=*/2));
     EXPECT_FALSE(difference.has_value()) << *difference << "\n" << Print(*graph);

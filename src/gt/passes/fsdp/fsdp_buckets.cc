@@ -10,41 +10,13 @@
 
 #include "gt/analysis/aliasing.h"
 #include "gt/analysis/collectives.h"
-#include "gt/analysis/layers.h"
+#include "gt/analysis/roles.h"
 #include "gt/base/error.h"
 #include "gt/ops/rules.h"
 #include "gt/passes/fsdp/reassign_fsdp_all_gathers.h"
 
 namespace gt::fsdp {
 namespace {
-
-// The first `count` components of a dotted name.
-std::string_view Components(std::string_view name, int count) {
-  size_t end = 0;
-  for (int i = 0; i < count && end < name.size(); ++i) {
-    end = std::min(name.find('.', end + (i > 0 ? 1 : 0)), name.size());
-  }
-  return name.substr(0, end);
-}
-
-// The shortest prefix of a module's name that names a block, or nothing.
-std::string_view BlockOf(std::string_view module) {
-  for (int count = 1;; ++count) {
-    std::string_view prefix = Components(module, count);
-    if (LayerOf(prefix) >= 0) return prefix;
-    if (prefix.size() == module.size()) return {};
-  }
-}
-
-// The prefix that ends in a component "experts", or nothing. Shared experts are called
-// "shared_experts": every rank has them whole, as it has dense parameters.
-std::string_view ExpertsOf(std::string_view module) {
-  for (int count = 1;; ++count) {
-    std::string_view prefix = Components(module, count);
-    if (prefix == "experts" || prefix.ends_with(".experts")) return prefix;
-    if (prefix.size() == module.size()) return {};
-  }
-}
 
 // Where a module stands in the model. Modules outside of blocks are told apart by the first
 // component of their names; those that run behind the last block, the head, count as one.
@@ -56,7 +28,7 @@ class Modules {
     bool is_block = false;
   };
 
-  explicit Modules(const Graph& graph) {
+  explicit Modules(const Graph& graph) : roles_(graph) {
     for (const Node* node : graph.nodes()) {
       if (node->meta().phase == Phase::kBackward) continue;
       const Place& place = Of(node->meta().module);
@@ -67,7 +39,7 @@ class Modules {
 
   const Place& Of(Name module) {
     auto [found, is_new] = places_.try_emplace(module);
-    if (is_new) found->second = Read(module.str());
+    if (is_new) found->second = Find(module);
     return found->second;
   }
   bool IsHead(const Place& place) const {
@@ -77,13 +49,16 @@ class Modules {
   }
 
  private:
-  static Place Read(std::string_view module) {
-    std::string_view block = BlockOf(module);
-    return {.unit = Name(block.empty() ? Components(module, 1) : block),
-            .experts = Name(ExpertsOf(module)),
-            .is_block = !block.empty()};
+  Place Find(Name module) {
+    const Roles::Place& place = roles_.Of(module);
+    const bool is_block = place.block >= 0;
+    const std::string& name = module.str();
+    return {.unit = is_block ? place.block_module : Name(name.substr(0, name.find('.'))),
+            .experts = place.experts,
+            .is_block = is_block};
   }
 
+  Roles roles_;
   std::unordered_map<Name, Place> places_;
   std::unordered_map<Name, int32_t> ends_;  // last node of the forward, by unit
   int32_t end_of_blocks_ = -1;

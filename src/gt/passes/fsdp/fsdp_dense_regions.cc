@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "gt/analysis/dependencies.h"
-#include "gt/analysis/layers.h"
+#include "gt/analysis/roles.h"
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/ir/describe.h"
@@ -108,17 +108,16 @@ struct DenseRegion {
 // The dense regions of all blocks, and of what follows them.
 class DenseRegions {
  public:
-  DenseRegions(const Dependencies& dependencies, const std::vector<bool>& unpacks) {
-    Layers layers;
+  DenseRegions(const Dependencies& dependencies, const std::vector<bool>& unpacks, Roles& roles) {
     std::unordered_set<int32_t> exchanging;
     for (int32_t number = 0; number < dependencies.count(); ++number) {
       const Node& node = *dependencies.node(number);
-      if (node.op().collective == Collective::kAllToAll) exchanging.insert(layers.Of(node));
+      if (node.op().collective == Collective::kAllToAll) exchanging.insert(roles.BlockOf(node));
     }
     for (int32_t number = 0; number < dependencies.count(); ++number) {
       const Node& node = *dependencies.node(number);
       if (unpacks[At(number)] || !Computes(node)) continue;
-      const int32_t layer = layers.Of(node);
+      const int32_t layer = roles.BlockOf(node);
       if (layer < 0) {
         if (node.meta().is_backward()) top_backward_ = std::min(top_backward_, number);
         continue;
@@ -187,9 +186,10 @@ const PassInfo& FsdpDenseRegions::info() const {
           "after bucketing and before the schedule of token exchanges, which keeps gathers in "
           "their "
           "place among the exchanges and counts the time and memory of what starts where.",
-      .reads = "buckets, phases, module names, parts of experts, collective facts.",
+      .reads = "buckets, phases, blocks, parts of experts, collective facts.",
       .writes = "the order of nodes: collectives change their order, on every rank alike.",
       .never = "adds, removes or changes a node.",
+      .by_block = true,
   };
   return kInfo;
 }
@@ -198,11 +198,12 @@ const PassInfo& FsdpDenseRegions::info() const {
 // order: a move that would break a tie is not made.
 class FsdpDenseRegions::Planner {
  public:
-  Planner(FsdpDenseRegions& pass, const Dependencies& dependencies)
+  Planner(FsdpDenseRegions& pass, const Graph& graph, const Dependencies& dependencies)
       : pass_(pass),
         dependencies_(dependencies),
         unpacks_(FindUnpacking(dependencies)),
-        regions_(dependencies, unpacks_),
+        roles_(graph),
+        regions_(dependencies, unpacks_, roles_),
         users_in_chain_(At(dependencies.count()), 0) {
     for (int32_t number = 0; number < dependencies.count(); ++number) {
       places_.push_back({number, Rank::kNode, number});
@@ -266,7 +267,7 @@ class FsdpDenseRegions::Planner {
 
   void PlaceGather(int32_t number) {
     const Node& node = *dependencies_.node(number);
-    const int32_t layer = LayerOfBucket(node);
+    const int32_t layer = BlockOfBucket(node);
     int32_t target = kNotNeeded;
     if (node.meta().is_backward()) {
       if (layer >= 0) target = StartForBackwardGather(layer);
@@ -303,8 +304,9 @@ class FsdpDenseRegions::Planner {
   void PlaceReduction(int32_t number) {
     const Node& node = *dependencies_.node(number);
     const Chain chain = ChainOf(number);
-    const bool of_block = LayerOfBucket(node) >= 0;
-    const int32_t layer = of_block ? LayerOfBucket(node) : DenseRegions::kTop;
+    const int32_t block = BlockOfBucket(node);
+    const bool of_block = block >= 0;
+    const int32_t layer = of_block ? block : DenseRegions::kTop;
     // Among replicas: the block that runs next is for the one among shards.
     const DenseRegion* region = regions_.Before(layer, chain.has_wait ? 2 : 1);
     if (region == nullptr || region->backward.empty()) {
@@ -379,19 +381,16 @@ class FsdpDenseRegions::Planner {
     return false;
   }
 
-  int32_t LayerOfBucket(const Node& node) {
-    auto [found, is_new] = layers_.try_emplace(node.meta().fsdp_bucket, kNobody);
-    if (is_new) found->second = LayerOf(found->first.str());
-    return found->second;
-  }
+  // A bucket has the name of a module that it belongs to.
+  int32_t BlockOfBucket(const Node& node) { return roles_.Of(node.meta().fsdp_bucket).block; }
 
   FsdpDenseRegions& pass_;
   const Dependencies& dependencies_;
   std::vector<bool> unpacks_;  // by number
+  Roles roles_;
   DenseRegions regions_;
   std::vector<PlaceInOrder> places_;     // by number
   std::vector<int32_t> users_in_chain_;  // by number; all zero between chains
-  std::unordered_map<Name, int32_t> layers_;
 };
 
 bool FsdpDenseRegions::RunImpl(Graph& graph, PassContext& context) {
@@ -399,7 +398,7 @@ bool FsdpDenseRegions::RunImpl(Graph& graph, PassContext& context) {
                                [](const Node* node) { return IsBucketed(*node); });
   if (!any) return false;
   const auto& dependencies = context.Get<Dependencies>(graph);
-  return ApplyOrder(graph, dependencies, Planner(*this, dependencies).Order());
+  return ApplyOrder(graph, dependencies, Planner(*this, graph, dependencies).Order());
 }
 
 }  // namespace gt

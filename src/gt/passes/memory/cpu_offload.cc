@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "gt/analysis/aliasing.h"
-#include "gt/analysis/layers.h"
 #include "gt/analysis/parameter_nodes.h"
+#include "gt/analysis/roles.h"
 #include "gt/base/logging.h"
 #include "gt/passes/memory/backward_copy.h"
 
@@ -44,7 +44,7 @@ bool IsDense(const TensorType& type, const ShapeEnv& shapes) {
 // are there already do not count, so that a second run sees the layers as the first one did.
 class LayerSchedule {
  public:
-  explicit LayerSchedule(const Graph& graph) {
+  explicit LayerSchedule(const Graph& graph) : roles_(graph) {
     int32_t run_start = -1;  // of the backward nodes without others between them
     for (const Node* node : graph.nodes()) {
       if (node->op().transfer != Transfer::kNone) continue;
@@ -91,7 +91,7 @@ class LayerSchedule {
   using Places = std::unordered_map<int32_t, int32_t>;  // by layer
 
   int32_t PlaceOf(const Places& places, const Node& node) {
-    auto found = places.find(layers_.Of(node));
+    auto found = places.find(roles_.BlockOf(node));
     return found == places.end() ? -1 : found->second;
   }
 
@@ -103,7 +103,7 @@ class LayerSchedule {
   // A layer ends where the next one begins, whatever it still has to do later.
   void AddForward(const Node& node) {
     forward_end_ = node.number();
-    const int32_t layer = layers_.Of(node);
+    const int32_t layer = roles_.BlockOf(node);
     if (layer < 0) return;
     auto [found, is_new] = forward_places_.try_emplace(layer, layer_count());
     if (is_new) ends_.push_back(node.number());
@@ -114,7 +114,7 @@ class LayerSchedule {
   // value that layers share is another one. It tells where a layer begins only together with the
   // layer's own work behind it.
   void AddBackward(const Node& node, int32_t run_start) {
-    const int32_t layer = layers_.Of(node);
+    const int32_t layer = roles_.BlockOf(node);
     if (layer < 0) return;
     if (prelude_.layer != layer) prelude_ = {layer, node.number()};
     if (node.meta().recompute != Recompute::kNone || node.op().aliasing != Aliasing::kNone) {
@@ -131,7 +131,7 @@ class LayerSchedule {
     int32_t start = -1;
   };
 
-  Layers layers_;
+  Roles roles_;
   Places forward_places_, backward_places_;
   std::vector<int32_t> ends_;    // by place in the forward
   std::vector<int32_t> starts_;  // by place in the backward
@@ -526,11 +526,12 @@ const PassInfo& CpuOffload::info() const {
           "of the memory, which is then free. Views of a value that leaves are made again in the "
           "backward, each once. Backward nodes that come before a value has left use it as it is. "
           "Runs behind rematerialize, so that what is computed again reads what came back.",
-      .reads = "recompute tags, phases, module names, sizes at their hints, outputs.",
+      .reads = "recompute tags, phases, blocks, sizes at their hints, outputs.",
       .writes = "transfers and copies of views; the tag offload on what leaves.",
       .never =
           "moves what a collective returned, what is made of parameters alone, or what the step "
           "returns.",
+      .by_block = true,
   };
   return kInfo;
 }

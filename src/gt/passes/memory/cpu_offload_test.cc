@@ -16,6 +16,7 @@
 #include "gt/passes/framework/registry.h"
 #include "gt/passes/pipeline/pipeline.h"
 #include "gt/testing/random_graph.h"
+#include "gt/testing/test_roles.h"
 
 namespace gt::cpu_offload_test {
 namespace {
@@ -38,6 +39,7 @@ struct Result {
 };
 
 PassRun RunManaged(Graph& graph, const CpuOffloadOptions& options) {
+  testing::DeclareLayers(graph);
   PassList passes;
   passes.push_back(std::make_unique<CpuOffload>(options));
   // The manager verifies the result and compares hashes with what the pass says it did.

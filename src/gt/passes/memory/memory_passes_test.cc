@@ -14,6 +14,7 @@
 #include "gt/passes/memory/memory_policy.h"
 #include "gt/passes/memory/rematerialize.h"
 #include "gt/testing/random_graph.h"
+#include "gt/testing/test_roles.h"
 
 namespace gt::memory_passes_test {
 namespace {
@@ -86,7 +87,7 @@ TEST(Rematerialize, FollowsChainsOfAnyLength) {
 }
 
 // Views of views that many users of a later layer show are walked once, not once for each user.
-TEST(MemoryPolicy, SavesBehindLongChainsOfViews) {
+TEST(MemoryPolicy, SavesAfterLongChainsOfViews) {
   constexpr int kLength = 10'000;
   auto graph = std::make_unique<Graph>("views");
   Meta first, second;
@@ -103,6 +104,7 @@ TEST(MemoryPolicy, SavesBehindLongChainsOfViews) {
   }
   for (Value* view : views)
     NodeBuilder(*graph, "aten::neg").Set("self", view).With(second).Insert();
+  testing::DeclareLayers(*graph);
   ApplyMemoryPolicy({.policy = MemoryPolicy::kFull}).Run(*graph);
   EXPECT_EQ(base->meta().recompute, Recompute::kMustSave);
   EXPECT_EQ(value->producer()->meta().recompute, Recompute::kMustRecompute);
@@ -282,6 +284,7 @@ class Computed {
 
 // The manager verifies the result and compares hashes with what the pass says it did.
 bool RunManaged(Graph& graph, const std::string& passes) {
+  testing::DeclareLayers(graph);
   PassManager manager(ParsePipeline(passes), {.write_reproducer = false});
   return manager.Run(graph).changed;
 }

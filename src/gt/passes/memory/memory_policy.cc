@@ -4,8 +4,8 @@
 #include <unordered_map>
 
 #include "gt/analysis/aliasing.h"
-#include "gt/analysis/layers.h"
 #include "gt/analysis/parameter_nodes.h"
+#include "gt/analysis/roles.h"
 #include "gt/base/error.h"
 #include "gt/base/fqn_pattern.h"
 #include "gt/base/logging.h"
@@ -25,7 +25,8 @@ class Decisions {
         selectors_(std::move(selectors)),
         selector_used_(selectors_.size(), false),
         returned_(graph),
-        parameters_(graph) {
+        parameters_(graph),
+        roles_(graph) {
     auto count = static_cast<size_t>(graph.NumberNodes());
     tags_.reserve(count);
     walked_.resize(count, false);
@@ -95,18 +96,18 @@ class Decisions {
 
   bool IsSecondProduct(const Node& node) {
     return node.op().recompute == RecomputeClass::kPlainProduct &&
-           ++products_[layers_.Of(node)] % 2 == 0;
+           ++products_[roles_.BlockOf(node)] % 2 == 0;
   }
 
   // Without this, one value of the last layer could ask for the whole forward again. Values outside
   // of layers count as before all of them. What is made of parameters alone asks for nothing else.
   void SaveWhatEntersLayer(const Node& node) {
     if (!IsRecomputed(Of(node))) return;
-    const int32_t layer = layers_.Of(node);
+    const int32_t layer = roles_.BlockOf(node);
     for (int32_t i = 0; i < node.operand_count(); ++i) {
       const Node* producer = node.operand(i)->producer();
       if (producer == nullptr || parameters_.Contains(*producer)) continue;
-      if (layers_.Of(*producer) < layer) Save(*node.operand(i));
+      if (roles_.BlockOf(*producer) < layer) Save(*node.operand(i));
     }
   }
 
@@ -133,7 +134,7 @@ class Decisions {
   std::vector<bool> selector_used_;
   EscapingStorage returned_;
   ParameterNodes parameters_;
-  Layers layers_;
+  Roles roles_;
   std::unordered_map<int32_t, int64_t> products_;  // seen so far, by layer
   std::vector<Recompute> tags_;                    // by number, as the next
   std::vector<bool> walked_;
@@ -251,12 +252,13 @@ const PassInfo& ApplyMemoryPolicy::info() const {
           "layer computes with it again and it is not made of parameters alone. Views are made "
           "again from what they look into, random values from the state of their generator. A wait "
           "goes with its collective.",
-      .reads = "phases, module names, operator facts, outputs.",
+      .reads = "phases, roles and names of modules, operator facts, outputs.",
       .writes = "the recompute tag of forward nodes, whatever it was before.",
       .never =
           "tags a gather of parameters, what leads to it or is made of it, since "
           "reshard_after_forward decides how long gathered parameters live, nor anything of loss "
           "and backward.",
+      .by_block = true,
   };
   return kInfo;
 }

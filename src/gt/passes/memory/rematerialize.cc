@@ -5,8 +5,8 @@
 #include <unordered_map>
 
 #include "gt/analysis/aliasing.h"
-#include "gt/analysis/layers.h"
 #include "gt/analysis/result_map.h"
+#include "gt/analysis/roles.h"
 #include "gt/base/error.h"
 #include "gt/passes/memory/backward_copy.h"
 #include "gt/passes/memory/memory_policy.h"
@@ -153,9 +153,10 @@ struct Place {
 // Tells places apart, shown the backward nodes in order.
 class Places {
  public:
+  explicit Places(const Graph& graph) : roles_(graph) {}
   void BeginRegion() { ++here_.region; }
   void Enter(const Node& node) {
-    const int32_t layer = layers_.Of(node);
+    const int32_t layer = roles_.BlockOf(node);
     if (layer != here_.layer) ++stretches_;
     // Nodes of other modules in the middle of a layer do not divide it.
     here_ = {here_.region, layer, layer < 0 ? stretches_ : 0};
@@ -163,7 +164,7 @@ class Places {
   const Place& here() const { return here_; }
 
  private:
-  Layers layers_;
+  Roles roles_;
   Place here_;
   int32_t stretches_ = 0;
 };
@@ -203,6 +204,7 @@ class Copier {
         lifetimes_(graph),
         cheap_(graph),
         redraws_(graph),
+        places_(graph),
         copies_(static_cast<size_t>(graph.node_count())) {}
 
   void BeginRegion() { places_.BeginRegion(); }
@@ -351,13 +353,14 @@ const PassInfo& Rematerialize::info() const {
           "front of the copy, and set back behind it. An original that nothing uses any more goes, "
           "but for random ones, on which later draws depend. Runs before reshard_after_forward, so "
           "that copies use the parameters that are gathered for the backward.",
-      .reads = "recompute tags, phases, layers in module names, operator facts.",
+      .reads = "recompute tags, phases, blocks, operator facts.",
       .writes =
           "copies of forward nodes in phase backward, collectives and their waits included; reads "
           "and settings of generator states.",
       .never =
           "repeats reads of data, effects, or what handles generator states: such a node with a "
           "tag is an error. Removes a draw, or changes what one draws.",
+      .by_block = true,
   };
   return kInfo;
 }

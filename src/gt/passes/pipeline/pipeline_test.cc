@@ -20,6 +20,7 @@
 #include "gt/sim/link_model.h"
 #include "gt/sim/live_memory.h"
 #include "gt/sim/timeline.h"
+#include "gt/testing/test_roles.h"
 
 namespace gt::pipeline_test {
 namespace {
@@ -331,6 +332,7 @@ struct Planned {
 
 Planned Plan(const PipelineOptions& options, int blocks) {
   auto graph = Parse(BlocksText(blocks, 4096));
+  testing::DeclareLayers(*graph);
   Verify(*graph);
   PassList first = DefaultPipeline(options), rest;
   const auto schedule = std::find_if(first.begin(), first.end(), [](const auto& pass) {
@@ -379,6 +381,29 @@ TEST(Pipeline, NothingUndoesTheSchedule) {
       EXPECT_LE(planned.final.peak, planned.scheduled.peak);
     }
   }
+}
+
+// Passes that work block by block say so where a graph declares no blocks.
+TEST(Pipeline, MissingBlocksAreReported) {
+  PipelineOptions options;
+  options.memory.policy = MemoryPolicy::kFull;
+  options.bucket_prefetch = 1;
+  auto said_about = [&](Graph& graph) {
+    ::testing::internal::CaptureStderr();
+    PassManager(DefaultPipeline(options), {.write_reproducer = false}).Run(graph);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  auto undeclared = Parse(BlocksText(2, 64));
+  const std::string said = said_about(*undeclared);
+  EXPECT_NE(said.find("no module of graph @step declares that it is a block, so memory_policy, "
+                      "rematerialize, bucket_fsdp will do little for it"),
+            std::string::npos)
+      << said;
+  auto declared = Parse(BlocksText(2, 64));
+  testing::DeclareLayers(*declared);
+  EXPECT_EQ(said_about(*declared), "");
+  Graph nameless("empty");
+  EXPECT_EQ(said_about(nameless), "");
 }
 
 }  // namespace
