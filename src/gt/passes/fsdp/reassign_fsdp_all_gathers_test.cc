@@ -1,10 +1,11 @@
-// Which gathers leave their group, and which stay.
+// Gathers in groups of a job, and which parameter a value is made of.
 #include "gt/passes/fsdp/reassign_fsdp_all_gathers.h"
 
 #include <gtest/gtest.h>
 
 #include "gt/ir/text.h"
 #include "gt/passes/framework/manager.h"
+#include "gt/testing/fake_groups.h"
 
 namespace gt::reassign_fsdp_all_gathers_test {
 namespace {
@@ -49,10 +50,7 @@ std::string GroupsOf(const Graph& graph) {
 
 // One group may have two names.
 TEST(ReassignFsdpAllGathers, GoesByIdentity) {
-  class OneGroup : public NamedGroups {
-   public:
-    Info Find(std::string_view name) override { return {name == "other" ? 2 : 1, {0, 1}}; }
-  } groups;
+  testing::FakeGroups groups({{"fsdp", {1, {0, 1}}}, {"dp", {1, {0, 1}}}, {"other", {2, {0, 1}}}});
   auto graph = Make(Gather("a", "w", "fsdp") + Scatter("r", "dp"));
   EXPECT_TRUE(RunManaged(*graph, &groups).changed);
   EXPECT_EQ(GroupsOf(*graph), "fsdp.gathers dp");

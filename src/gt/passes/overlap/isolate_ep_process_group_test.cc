@@ -1,38 +1,17 @@
-// Which token exchanges leave their group, and which stay.
+// Token exchanges in groups of a job: which names are one group, and in which order groups are made.
 #include "gt/passes/overlap/isolate_ep_process_group.h"
 
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "gt/base/error.h"
 #include "gt/ir/text.h"
 #include "gt/passes/framework/manager.h"
+#include "gt/testing/fake_groups.h"
 
 namespace gt::isolate_ep_process_group_test {
 namespace {
 
-// Groups as a job has them: names with an identity and ranks, and those made on request.
-class FakeGroups : public ProcessGroups {
- public:
-  explicit FakeGroups(std::map<std::string, Info, std::less<>> known) : known_(std::move(known)) {}
-  Info Find(std::string_view name) override {
-    auto found = known_.find(name);
-    if (found == known_.end()) throw std::runtime_error("no group " + std::string(name));
-    return found->second;
-  }
-  std::string Apart(std::string_view source, Purpose purpose) override {
-    EXPECT_EQ(purpose, Purpose::kTokens);
-    std::string name = "own_" + std::string(source);
-    known_.try_emplace(name, Info{static_cast<int64_t>(100 + made.size()), Find(source).ranks});
-    made.emplace_back(source);
-    return name;
-  }
-  std::vector<std::string> made;
-
- private:
-  std::map<std::string, Info, std::less<>> known_;
-};
+using testing::FakeGroups;
 
 PassRun RunManaged(Graph& graph, ProcessGroups* groups) {
   PassList passes;
@@ -84,16 +63,16 @@ TEST(IsolateEpProcessGroup, OneGroupUnderTwoNamesIsShared) {
   FakeGroups groups({{"ep", {7, {3, 1}}}, {"fsdp", {7, {3, 1}}}});
   auto graph = Parse(Text({"ep"}, {"fsdp"}));
   EXPECT_TRUE(RunManaged(*graph, &groups).changed);
-  EXPECT_EQ(GroupsOf(*graph), "own_ep fsdp");
-  EXPECT_EQ(groups.Find("own_ep").ranks, (std::vector<int64_t>{3, 1}));
+  EXPECT_EQ(GroupsOf(*graph), "ep.tokens fsdp");
+  EXPECT_EQ(groups.Find("ep.tokens").ranks, (std::vector<int64_t>{3, 1}));
 }
 
 TEST(IsolateEpProcessGroup, EachSourceGetsOneGroup) {
   FakeGroups groups({{"a", {1, {0}}}, {"b", {2, {0}}}, {"c", {3, {0}}}});
   auto graph = Parse(Text({"b", "a", "c", "b"}, {"a", "b"}));
   PassRun run = RunManaged(*graph, &groups);
-  EXPECT_EQ(GroupsOf(*graph), "own_b own_a c own_b a b");
-  EXPECT_EQ(groups.made, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(GroupsOf(*graph), "b.tokens a.tokens c b.tokens a b");
+  EXPECT_EQ(groups.made, (std::vector<std::string>{"a.tokens", "b.tokens"}));
   EXPECT_EQ(run.counters[0].second, 2);
   EXPECT_EQ(run.counters[1].second, 3);
 }
