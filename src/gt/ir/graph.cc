@@ -264,9 +264,7 @@ void Graph::CopyInto(Graph& target, std::span<const TensorType* const> last_inpu
     }
     for (Argument& arg : spec.args) {
       if (auto* nested = std::get_if<GraphRef>(&arg); nested != nullptr && *nested) {
-        std::unique_ptr<Graph> inner = (*nested)->Clone();
-        inner->ShareShapes(*copy);
-        *nested = std::move(inner);
+        *nested = (*nested)->CloneInto(*copy, {});  // all levels share the outermost symbols
       }
     }
     Typed typed;
