@@ -1,7 +1,16 @@
 #include "gt/ir/graph.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
+#include <iterator>
+#include <memory>
+#include <new>
+#include <optional>
+#include <utility>
 
 #include "gt/base/error.h"
 
@@ -23,12 +32,51 @@ void Use::Set(Value* value) {
 }
 
 void Value::ReplaceAllUses(Value* with) {
-  GT_CHECK(with != this, "%{} is replaced by itself", name_);
+  GT_CHECK(with != this, "%{} is replaced by itself", name());
   while (uses_ != nullptr) uses_->Set(with);
 }
 
+size_t Node::Counts::Bytes() const {
+  static_assert(sizeof(Node) % alignof(Use) == 0 && alignof(Use) == alignof(Value) &&
+                alignof(Use) == alignof(Argument) && alignof(Use) == alignof(Dim) &&
+                alignof(Use) % alignof(SymbolId) == 0);
+  auto array = [](int32_t count, size_t size) { return static_cast<size_t>(count) * size; };
+  return sizeof(Node) + array(operands, sizeof(Use)) + array(results, sizeof(Value)) +
+         array(args, sizeof(Argument)) + array(view_offsets, sizeof(Dim)) +
+         array(bound_symbols, sizeof(SymbolId));
+}
+
+namespace {
+
+// An array right after `end`, which then is its end.
+template <typename T>
+T* MakeArray(std::byte*& end, int32_t count) {
+  T* const array = reinterpret_cast<T*>(end);
+  end += static_cast<size_t>(count) * sizeof(T);
+  std::uninitialized_value_construct_n(array, count);
+  return array;
+}
+
+}  // namespace
+
+Node::Node(const Counts& counts) : counts_(counts) {
+  auto* end = reinterpret_cast<std::byte*>(this + 1);
+  operands_ = MakeArray<Use>(end, counts.operands);
+  results_ = MakeArray<Value>(end, counts.results);
+  args_ = MakeArray<Argument>(end, counts.args);
+  view_offsets_ = MakeArray<Dim>(end, counts.view_offsets);
+  bound_symbols_ = MakeArray<SymbolId>(end, counts.bound_symbols);
+}
+
+Node::~Node() {
+  std::destroy_n(operands_, counts_.operands);
+  std::destroy_n(results_, counts_.results);
+  std::destroy_n(args_, counts_.args);
+  std::destroy_n(view_offsets_, counts_.view_offsets);
+}
+
 bool Node::has_uses() const {
-  for (int32_t i = 0; i < result_count_; ++i) {
+  for (int32_t i = 0; i < counts_.results; ++i) {
     if (results_[i].has_uses()) return true;
   }
   return false;
@@ -44,19 +92,17 @@ Graph::Graph(std::string name) : name_(std::move(name)), shapes_(std::make_share
 Graph::~Graph() {
   outputs_.clear();
   // All uses go before any value: a graph that dies half-way through a change may not be in order.
-  for (Node* node = first_; node != nullptr; node = node->next_) node->operands_.reset();
-  for (Node* node = first_; node != nullptr;) {
-    Node* next = node->next_;
-    delete node;
-    node = next;
+  for (Node* node = first_; node != nullptr; node = node->next_) {
+    for (int32_t i = 0; i < node->counts_.operands; ++i) node->operands_[i].Set(nullptr);
   }
+  for (Node* node = first_; node != nullptr;) Destroy(std::exchange(node, node->next_));
 }
 
 Value* Graph::AddInput(InputRole role, std::string name, TensorType type, std::string value_name) {
   auto input = std::make_unique<Input>();
   input->role = role;
   input->name = std::move(name);
-  input->value.type_ = std::move(type);
+  input->value.set_type(std::move(type));
   input->value.index_ = static_cast<int32_t>(inputs_.size());
   if (value_name.empty()) {
     // "layers.0.attention.wq.weight" reads better than "input_3", and stays the same when inputs
@@ -65,9 +111,10 @@ Value* Graph::AddInput(InputRole role, std::string name, TensorType type, std::s
     for (char& c : base) {
       if (!isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '.') c = '_';
     }
-    value_name = FreshName(base.empty() ? "input" : base);
+    ClaimName(&input->value, FreshName(base.empty() ? "input" : base));
+  } else {
+    ClaimName(&input->value, Name(value_name));
   }
-  ClaimName(&input->value, std::move(value_name));
   inputs_.push_back(std::move(input));
   return &inputs_.back()->value;
 }
@@ -84,36 +131,46 @@ Output* Graph::AddOutput(OutputRole role, std::string name, Value* value) {
 
 void Graph::RemoveInput(int32_t index) {
   GT_CHECK(!inputs_[index]->value.has_uses(), "input '{}' is still used", inputs_[index]->name);
-  by_name_.erase(inputs_[index]->value.name_);
+  by_name_.Erase(inputs_[index]->value.name_.id());
   inputs_.erase(inputs_.begin() + index);
   for (size_t i = static_cast<size_t>(index); i < inputs_.size(); ++i) {
     inputs_[i]->value.index_ = static_cast<int32_t>(i);
   }
 }
 
-std::string Graph::FreshName(std::string_view base) {
-  std::string name(base);
-  int64_t& suffix = next_suffix_[name];
-  if (suffix == 0 && !by_name_.contains(name)) {
+Name Graph::FreshName(std::string_view base) {
+  const Name plain(base);
+  int64_t& suffix = *next_suffix_.Insert(plain.id(), 0).first;
+  if (suffix == 0 && !by_name_.contains(plain.id())) {
     suffix = 1;
-    return name;
+    return plain;
   }
-  std::string candidate;
-  do candidate = fmt::format("{}_{}", base, ++suffix);
-  while (by_name_.contains(candidate));
-  return candidate;
+  std::string text(base);
+  text += '_';
+  const size_t stem = text.size();
+  while (true) {
+    text.resize(stem);
+    fmt::format_to(std::back_inserter(text), "{}", ++suffix);
+    const Name candidate(text);
+    if (!by_name_.contains(candidate.id())) return candidate;
+  }
 }
 
-void Graph::ClaimName(Value* value, std::string name) {
-  value->name_ = std::move(name);
-  if (!by_name_.emplace(value->name_, value).second) {
-    Fail(ErrorCode::kDuplicateValue, "two values of graph @{} are called %{}", name_, value->name_);
+void Graph::ClaimName(Value* value, Name name) {
+  value->name_ = name;
+  if (!by_name_.Insert(name.id(), value).second) {
+    Fail(ErrorCode::kDuplicateValue, "two values of graph @{} are called %{}", name_, name.str());
   }
 }
 
 Value* Graph::FindValue(std::string_view name) const {
-  auto found = by_name_.find(name);
-  return found == by_name_.end() ? nullptr : found->second;
+  const std::optional<Name> known = Name::Find(name);
+  return known ? FindValue(*known) : nullptr;
+}
+
+Value* Graph::FindValue(Name name) const {
+  Value* const* found = by_name_.Find(name.id());
+  return found == nullptr ? nullptr : *found;
 }
 
 namespace {
@@ -155,36 +212,59 @@ Graph::Typed Graph::Infer(const NodeSpec& spec) {
   return typed;
 }
 
-Node* Graph::InsertTyped(NodeSpec spec, Typed typed, Node* before) {
-  Node* node = new Node;
-  node->op_ = spec.op;
+Node* Graph::NewNode(const Operator* op, const Node::Counts& counts) {
+  Node* node = new (arena_.Allocate(counts.Bytes())) Node(counts);
+  node->op_ = op;
   node->graph_ = this;
-  node->operand_count_ = static_cast<int32_t>(spec.operands.size());
-  node->operands_ = std::make_unique<Use[]>(spec.operands.size());
-  for (int32_t i = 0; i < node->operand_count_; ++i) {
-    Use& use = node->operands_[i];
-    use.node_ = node;
-    use.index_ = i;
-    use.Set(spec.operands[static_cast<size_t>(i)]);
+  for (int32_t i = 0; i < counts.results; ++i) {
+    node->results_[i].producer_ = node;
+    node->results_[i].index_ = i;
   }
-  node->args_ = std::move(spec.args);
-  node->meta_ = std::move(spec.meta);
-  node->bound_symbols_ = std::move(typed.bound_symbols);
-  node->view_offsets_ = std::move(typed.view_offsets);
-  node->result_count_ = static_cast<int32_t>(typed.results.size());
-  node->results_ = std::make_unique<Value[]>(typed.results.size());
-  for (int32_t i = 0; i < node->result_count_; ++i) {
-    Value& value = node->results_[i];
-    auto at = static_cast<size_t>(i);
-    value.producer_ = node;
-    value.index_ = i;
-    value.type_ = std::move(typed.results[at]);
-    if (at < typed.result_names.size()) {
-      ClaimName(&value, std::move(typed.result_names[at]));
-    } else {
-      ClaimName(&value, FreshName(spec.name.empty() ? BaseName(*spec.op) : spec.name));
+  return node;
+}
+
+void Graph::Destroy(Node* node) {
+  const size_t bytes = node->counts_.Bytes();
+  node->~Node();
+  arena_.Free(node, bytes);
+}
+
+void Graph::SetUse(Node* node, int32_t i, Value* value) {
+  Use& use = node->operands_[i];
+  use.node_ = node;
+  use.index_ = i;
+  use.Set(value);
+}
+
+Node* Graph::InsertTyped(NodeSpec spec, Typed typed, Node* before) {
+  auto count = [](const auto& list) { return static_cast<int32_t>(list.size()); };
+  Node* node = NewNode(spec.op, {.operands = count(spec.operands),
+                                 .results = count(typed.results),
+                                 .args = count(spec.args),
+                                 .view_offsets = count(typed.view_offsets),
+                                 .bound_symbols = count(typed.bound_symbols)});
+  int32_t named = 0;
+  try {
+    for (Value& value : std::span(node->results_, typed.results.size())) {
+      const auto at = static_cast<size_t>(value.index_);
+      value.set_type(std::move(typed.results[at]));
+      const bool given = at < typed.result_names.size();
+      ClaimName(&value, given ? Name(typed.result_names[at])
+                              : FreshName(spec.name.empty() ? BaseName(*spec.op) : spec.name));
+      ++named;
     }
+  } catch (...) {  // a name that is taken
+    for (int32_t i = 0; i < named; ++i) by_name_.Erase(node->results_[i].name_.id());
+    Destroy(node);
+    throw;
   }
+  for (int32_t i = 0; i < node->counts_.operands; ++i) {
+    SetUse(node, i, spec.operands[static_cast<size_t>(i)]);
+  }
+  std::move(spec.args.begin(), spec.args.end(), node->args_);
+  std::move(typed.view_offsets.begin(), typed.view_offsets.end(), node->view_offsets_);
+  std::copy(typed.bound_symbols.begin(), typed.bound_symbols.end(), node->bound_symbols_);
+  node->meta_ = std::move(spec.meta);
   Link(node, before);
   return node;
 }
@@ -204,12 +284,12 @@ void Graph::Unlink(Node* node) {
 }
 
 void Graph::Erase(Node* node) {
-  for (int32_t i = 0; i < node->result_count_; ++i) {
+  for (int32_t i = 0; i < node->counts_.results; ++i) {
     GT_CHECK(!node->results_[i].has_uses(), "%{} is erased while used", node->results_[i].name());
-    by_name_.erase(node->results_[i].name_);
+    by_name_.Erase(node->results_[i].name_.id());
   }
   Unlink(node);
-  delete node;
+  Destroy(node);
 }
 
 void Graph::MoveBefore(Node* node, Node* before) {
@@ -240,45 +320,61 @@ std::unique_ptr<Graph> Graph::CloneInto(const Graph& outer,
   return copy;
 }
 
-void Graph::CopyInto(Graph& target, std::span<const TensorType* const> last_inputs) const {
-  Graph* copy = &target;
-  copy->next_suffix_ = next_suffix_;
-  copy->by_name_.reserve(by_name_.size());
-  std::unordered_map<const Value*, Value*> images;
-  images.reserve(by_name_.size());
+void Graph::CopyInto(Graph& copy, std::span<const TensorType* const> last_inputs) const {
+  copy.next_suffix_ = next_suffix_;
+  copy.by_name_.Reserve(by_name_.size());
   GT_CHECK(last_inputs.size() <= inputs_.size(), "graph @{} has {} inputs, {} types were given",
            name_, inputs_.size(), last_inputs.size());
-  size_t kept = inputs_.size() - last_inputs.size();
+  const size_t kept = inputs_.size() - last_inputs.size();
+  copy.inputs_.reserve(inputs_.size());
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    const Input& input = *inputs_[i];
-    const TensorType& type = i < kept ? input.value.type() : *last_inputs[i - kept];
-    images[&input.value] = copy->AddInput(input.role, input.name, type, input.value.name());
+    const Value& value = inputs_[i]->value;
+    auto image = std::make_unique<Input>();
+    image->role = inputs_[i]->role;
+    image->name = inputs_[i]->name;
+    image->value.index_ = value.index_;
+    image->value.type_ =
+        i < kept ? value.type_ : std::make_shared<const TensorType>(*last_inputs[i - kept]);
+    copy.ClaimName(&image->value, value.name_);
+    copy.inputs_.push_back(std::move(image));
   }
+  PointerMap<Node*> images;
+  images.Reserve(static_cast<size_t>(node_count_));
+  auto image_of = [&](const Value* value) -> Value* {
+    const auto at = static_cast<size_t>(value->index_);
+    if (value->producer_ == nullptr) {
+      GT_CHECK(at < inputs_.size() && &inputs_[at]->value == value,
+               "graph @{} uses %{}, which is no input of it", name_, value->name());
+      return &copy.inputs_[at]->value;
+    }
+    Node* const* image = images.Find(value->producer_);
+    GT_CHECK(image != nullptr, "graph @{} uses %{} before it is defined", name_, value->name());
+    return &(*image)->results_[at];
+  };
   for (const Node* node = first_; node != nullptr; node = node->next_) {
-    NodeSpec spec;
-    spec.op = node->op_;
-    spec.args = node->args_;
-    spec.meta = node->meta_;
-    for (int32_t i = 0; i < node->operand_count_; ++i) {
-      spec.operands.push_back(images.at(node->operand(i)));
+    Node* image = copy.NewNode(node->op_, node->counts_);
+    images.Insert(node, image);
+    for (int32_t i = 0; i < node->counts_.results; ++i) {
+      image->results_[i].type_ = node->results_[i].type_;
+      copy.ClaimName(&image->results_[i], node->results_[i].name_);
     }
-    for (Argument& arg : spec.args) {
-      if (auto* nested = std::get_if<GraphRef>(&arg); nested != nullptr && *nested) {
-        *nested = (*nested)->CloneInto(*copy, {});  // all levels share the outermost symbols
-      }
+    copy.Link(image, nullptr);
+    for (int32_t i = 0; i < node->counts_.operands; ++i) {
+      copy.SetUse(image, i, image_of(node->operand(i)));
     }
-    Typed typed;
-    typed.view_offsets = node->view_offsets_;
-    typed.bound_symbols = node->bound_symbols_;
-    for (int32_t i = 0; i < node->result_count_; ++i) {
-      typed.results.push_back(node->results_[i].type());
-      typed.result_names.push_back(node->results_[i].name());
+    std::copy_n(node->args_, node->counts_.args, image->args_);
+    for (Argument& arg : std::span(image->args_, node->args().size())) {
+      auto* nested = std::get_if<GraphRef>(&arg);
+      if (nested == nullptr || *nested == nullptr) continue;
+      *nested = (*nested)->CloneInto(copy, {});  // all levels share the outermost symbols
     }
-    Node* image = copy->InsertTyped(std::move(spec), std::move(typed));
-    for (int32_t i = 0; i < node->result_count_; ++i) images[&node->results_[i]] = image->result(i);
+    std::copy_n(node->view_offsets_, node->counts_.view_offsets, image->view_offsets_);
+    std::copy_n(node->bound_symbols_, node->counts_.bound_symbols, image->bound_symbols_);
+    image->meta_ = node->meta_;
   }
+  copy.outputs_.reserve(outputs_.size());
   for (const auto& output : outputs_) {
-    copy->AddOutput(output->role, output->name, images.at(output->value()));
+    copy.AddOutput(output->role, output->name, image_of(output->value()));
   }
 }
 
@@ -420,13 +516,13 @@ uint64_t Graph::Hash() const {
   uint64_t next = inputs_.size();
   for (const Node* node = first_; node != nullptr; node = node->next_) {
     first_number.push_back(next);
-    next += static_cast<uint64_t>(node->result_count_);
+    next += static_cast<uint64_t>(node->counts_.results);
     hash.Add(node->op_->name);
-    for (int32_t i = 0; i < node->operand_count_; ++i) hash.Add(number_of(node->operand(i)));
-    for (const Argument& argument : node->args_) hash.Add(argument);
-    for (int32_t i = 0; i < node->result_count_; ++i) hash.Add(node->results_[i].type());
-    for (SymbolId id : node->bound_symbols_) hash.Add(static_cast<uint64_t>(id));
-    for (const Dim& offset : node->view_offsets_) hash.Add(offset);
+    for (int32_t i = 0; i < node->counts_.operands; ++i) hash.Add(number_of(node->operand(i)));
+    for (const Argument& argument : node->args()) hash.Add(argument);
+    for (int32_t i = 0; i < node->counts_.results; ++i) hash.Add(node->results_[i].type());
+    for (SymbolId id : node->bound_symbols()) hash.Add(static_cast<uint64_t>(id));
+    for (const Dim& offset : node->view_offsets()) hash.Add(offset);
     hash.Add(node->meta_);
   }
   for (const auto& output : outputs_) {

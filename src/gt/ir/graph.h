@@ -10,7 +10,8 @@
 //   - result types follow from the operands by the operator's rule;
 //   - a data symbol is bound by exactly one node, before its first use.
 // Insertion, removal and replacing an operand are O(1): no pass needs to scan the graph to change
-// it.
+// it. A node, its operands, results and arguments are one piece of the graph's arena; names are
+// interned and types shared, so that a copy of a graph copies neither.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +20,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "gt/base/arena.h"
+#include "gt/base/name.h"
+#include "gt/base/pointer_map.h"
 #include "gt/ir/meta.h"
 #include "gt/ir/modules.h"
 #include "gt/ir/operator.h"
@@ -64,9 +67,10 @@ class Use {
 
 class Value {
  public:
-  const std::string& name() const { return name_; }
-  const TensorType& type() const { return type_; }
-  void set_type(TensorType type) { type_ = std::move(type); }
+  const std::string& name() const { return name_.str(); }
+  Name interned_name() const { return name_; }
+  const TensorType& type() const { return *type_; }
+  void set_type(TensorType type) { type_ = std::make_shared<const TensorType>(std::move(type)); }
   Node* producer() const { return producer_; }  // null: a graph input
   int32_t index() const { return index_; }      // result position, or input position
   bool is_input() const { return producer_ == nullptr; }
@@ -99,8 +103,8 @@ class Value {
   friend class Graph;
   friend class Node;
   friend class Use;
-  std::string name_;
-  TensorType type_;
+  Name name_;
+  std::shared_ptr<const TensorType> type_;  // never null in a graph
   Node* producer_ = nullptr;
   Use* uses_ = nullptr;
   int32_t index_ = 0;
@@ -114,14 +118,14 @@ class Node {
   const Operator& op() const { return *op_; }
   Graph& graph() const { return *graph_; }
 
-  int32_t operand_count() const { return operand_count_; }
+  int32_t operand_count() const { return counts_.operands; }
   Value* operand(int32_t i) const { return operands_[i].value(); }
   void SetOperand(int32_t i, Value* value) { operands_[i].Set(value); }
 
-  int32_t result_count() const { return result_count_; }
+  int32_t result_count() const { return counts_.results; }
   Value* result(int32_t i = 0) const { return &results_[i]; }
 
-  std::span<const Argument> args() const { return args_; }
+  std::span<const Argument> args() const { return {args_, static_cast<size_t>(counts_.args)}; }
   const Argument& arg(int32_t i) const { return args_[i]; }
   // Replaces an argument that is not a tensor; the caller keeps the types right.
   void SetArg(int32_t i, Argument value) { args_[i] = std::move(value); }
@@ -132,9 +136,13 @@ class Node {
   Meta& meta() { return meta_; }
 
   // Data symbols that this node's results bind, in order.
-  std::span<const SymbolId> bound_symbols() const { return bound_symbols_; }
+  std::span<const SymbolId> bound_symbols() const {
+    return {bound_symbols_, static_cast<size_t>(counts_.bound_symbols)};
+  }
   // Where each result begins in the viewed argument, for view operators.
-  std::span<const Dim> view_offsets() const { return view_offsets_; }
+  std::span<const Dim> view_offsets() const {
+    return {view_offsets_, static_cast<size_t>(counts_.view_offsets)};
+  }
 
   Node* next() const { return next_; }
   Node* previous() const { return previous_; }
@@ -145,17 +153,23 @@ class Node {
 
  private:
   friend class Graph;
-  Node() = default;
+  // Of the arrays that follow the node in memory, in this order.
+  struct Counts {
+    int32_t operands, results, args, view_offsets, bound_symbols;
+    size_t Bytes() const;  // of node and arrays
+  };
+  explicit Node(const Counts& counts);
+  ~Node();
+
   const Operator* op_ = nullptr;
   Graph* graph_ = nullptr;
-  std::unique_ptr<Use[]> operands_;
-  std::unique_ptr<Value[]> results_;
-  int32_t operand_count_ = 0;
-  int32_t result_count_ = 0;
+  Use* operands_;
+  Value* results_;
+  Argument* args_;
+  Dim* view_offsets_;
+  SymbolId* bound_symbols_;
+  const Counts counts_;
   int32_t number_ = -1;
-  std::vector<Argument> args_;
-  std::vector<SymbolId> bound_symbols_;
-  std::vector<Dim> view_offsets_;
   Meta meta_;
   Node* next_ = nullptr;
   Node* previous_ = nullptr;
@@ -269,19 +283,25 @@ class Graph {
   // which no pass changes: a step has the hash that it had before modules declared any.
   uint64_t Hash() const;
 
+  // Null: there is none of that name.
   Value* FindValue(std::string_view name) const;
+  Value* FindValue(Name name) const;
   // Makes room for that many values, for those who know how many will come.
-  void ReserveNames(size_t count) { by_name_.reserve(count); }
+  void ReserveNames(size_t count) { by_name_.Reserve(count); }
 
  private:
   friend class Node;
   void CopyInto(Graph& copy, std::span<const TensorType* const> last_inputs) const;
-  std::string FreshName(std::string_view base);
-  void ClaimName(Value* value, std::string name);
+  Node* NewNode(const Operator* op, const Node::Counts& counts);
+  void Destroy(Node* node);  // after Unlink
+  void SetUse(Node* node, int32_t i, Value* value);
+  Name FreshName(std::string_view base);
+  void ClaimName(Value* value, Name name);
   void Link(Node* node, Node* before);
   void Unlink(Node* node);
 
   std::string name_;
+  Arena arena_;  // of the nodes
   std::shared_ptr<ShapeEnv> shapes_;
   ModuleTable modules_;
   std::vector<std::unique_ptr<Input>> inputs_;
@@ -289,8 +309,8 @@ class Graph {
   Node* first_ = nullptr;
   Node* last_ = nullptr;
   int64_t node_count_ = 0;
-  std::unordered_map<std::string_view, Value*> by_name_;  // keys point into the values' own names
-  std::unordered_map<std::string, int64_t> next_suffix_;
+  PointerMap<Value*> by_name_;  // keyed by Name::id, as the next
+  PointerMap<int64_t> next_suffix_;
 };
 
 // The graphs held by a node's arguments (FlexAttention's score and mask functions). Every walker of

@@ -77,7 +77,7 @@ std::string Predicate::ToString(const SymbolNamer& name) const {
 
 SymbolId ShapeEnv::AddSymbol(Symbol symbol) {
   auto id = static_cast<SymbolId>(symbols_.size());
-  if (!by_name_.emplace(symbol.name, id).second) {
+  if (!by_name_.Insert(Name(symbol.name).id(), id).second) {
     Fail(ErrorCode::kDuplicateSymbol, "symbol {} is declared twice", symbol.name);
   }
   hints_.push_back(symbol.hint);
@@ -88,20 +88,21 @@ SymbolId ShapeEnv::AddSymbol(Symbol symbol) {
 SymbolId ShapeEnv::AddInputSymbol(int64_t hint, int64_t low, int64_t high) {
   std::string name;
   do name = fmt::format("s{}", next_input_++);
-  while (by_name_.contains(name));
+  while (Find(name));
   return AddSymbol({std::move(name), Symbol::Kind::kInput, hint, low, high});
 }
 
 SymbolId ShapeEnv::AddDataSymbol(int64_t hint, int64_t low, int64_t high) {
   std::string name;
   do name = fmt::format("u{}", next_data_++);
-  while (by_name_.contains(name));
+  while (Find(name));
   return AddSymbol({std::move(name), Symbol::Kind::kData, hint, low, high});
 }
 
 std::optional<SymbolId> ShapeEnv::Find(std::string_view name) const {
-  auto found = by_name_.find(std::string(name));
-  return found == by_name_.end() ? std::nullopt : std::optional<SymbolId>(found->second);
+  const std::optional<Name> known = Name::Find(name);
+  const SymbolId* found = known ? by_name_.Find(known->id()) : nullptr;
+  return found == nullptr ? std::nullopt : std::optional<SymbolId>(*found);
 }
 
 std::string ShapeEnv::Print(const Dim& dim) const { return dim.ToString(Namer()); }
@@ -111,7 +112,13 @@ void ShapeEnv::AddFact(const Dim& a, const Dim& b) {
   auto index = static_cast<uint32_t>(facts_.size());
   facts_.emplace_back(a, b);
   (a - b).ForEachSymbol([&](SymbolId id) {
-    if (symbols_[id].kind == Symbol::Kind::kData) facts_about_[id].push_back(index);
+    if (symbols_[id].kind != Symbol::Kind::kData) return;
+    if (id >= facts_about_.size()) facts_about_.resize(id + 1);
+    FactList& list = facts_about_[id];
+    const auto entry = static_cast<int32_t>(fact_entries_.size());
+    fact_entries_.push_back({.fact = index});
+    (list.first < 0 ? list.first : fact_entries_[static_cast<size_t>(list.last)].next) = entry;
+    list.last = entry;
   });
   // Solve for the youngest symbol: older ones are what the program speaks about. A fact about input
   // symbols alone is not solved (their identity matters to passes); it still decides comparisons
@@ -125,7 +132,8 @@ void ShapeEnv::AddFact(const Dim& a, const Dim& b) {
     if (std::optional<Dim> value = difference.SolveFor(id)) {
       solved_[id] = *value;
       // A symbol that no other fact mentions stands in no other solution.
-      if (facts_about_[id].size() == 1) return;
+      const FactList facts = id < facts_about_.size() ? facts_about_[id] : FactList();
+      if (facts.first >= 0 && facts.first == facts.last) return;
       for (auto& [other, expression] : solved_) {
         if (expression.Contains(id)) {
           expression =
@@ -165,10 +173,11 @@ std::optional<bool> ShapeEnv::Decide(const Predicate& predicate) const {
   if (facts_about_.empty()) return std::nullopt;
   std::optional<bool> answer;
   predicate.expression.ForEachSymbol([&](SymbolId id) {
-    auto facts = facts_about_.find(id);
-    if (answer || facts == facts_about_.end()) return;
-    for (uint32_t index : facts->second) {
-      Dim zero = facts_[index].first - facts_[index].second;
+    if (answer || id >= facts_about_.size()) return;
+    for (int32_t entry = facts_about_[id].first; entry >= 0;) {
+      const auto& [fact, next] = fact_entries_[static_cast<size_t>(entry)];
+      entry = next;
+      Dim zero = facts_[fact].first - facts_[fact].second;
       for (const Dim& other : {predicate.expression + zero, predicate.expression - zero}) {
         if (!answer) answer = DecideByBounds({predicate.kind, other, true});
       }
@@ -334,6 +343,7 @@ void ShapeEnv::Concretize(const std::function<bool(SymbolId)>& chosen) {
   auto facts = std::exchange(facts_, {});
   solved_.clear();
   facts_about_.clear();
+  fact_entries_.clear();
   for (const auto& [a, b] : facts) {
     Dim left = concrete(a), right = concrete(b);
     const bool same = left == a && right == b;

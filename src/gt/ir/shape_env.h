@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "gt/base/name.h"
+#include "gt/base/pointer_map.h"
 #include "gt/ir/dim.h"
 
 namespace gt {
@@ -145,13 +146,23 @@ class ShapeEnv {
   bool Answer(Predicate predicate);
 
   std::vector<Symbol> symbols_;
-  std::vector<int64_t> hints_;  // of symbols_
-  std::unordered_map<std::string, SymbolId> by_name_;
+  std::vector<int64_t> hints_;    // of symbols_
+  PointerMap<SymbolId> by_name_;  // keyed by Name::id
   uint32_t next_input_ = 0, next_data_ = 0;
   std::vector<std::pair<Dim, Dim>> facts_;
   std::unordered_map<SymbolId, Dim> solved_;  // symbol -> what it equals, from the facts
-  std::unordered_map<SymbolId, std::vector<uint32_t>>
-      facts_about_;  // data symbol -> facts that mention it
+  // The facts that mention a data symbol, in order: a list per symbol, linked by positions, so that
+  // copying all of them copies two arrays.
+  struct FactList {
+    int32_t first = -1;
+    int32_t last = -1;
+  };
+  struct FactEntry {
+    uint32_t fact;
+    int32_t next = -1;
+  };
+  std::vector<FactList> facts_about_;  // by symbol; shorter where the last ones have none
+  std::vector<FactEntry> fact_entries_;
   std::vector<Guard> guards_;
   std::unordered_map<uint64_t, std::vector<uint32_t>> guard_index_;
   Mode mode_ = Mode::kRecord;

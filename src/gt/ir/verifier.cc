@@ -285,7 +285,7 @@ void Verifier::CountUses(const Graph& graph, const Value& value) {
 // `where` makes the text that names the value's place, if it is needed.
 template <typename Where>
 void Verifier::CheckValue(const Graph& graph, const Value& value, const Where& where) const {
-  if (graph.FindValue(value.name()) != &value) {
+  if (graph.FindValue(value.interned_name()) != &value) {
     Fail(ErrorCode::kBadName, "{}: looking for %{} in graph @{} finds another value", where(),
          value.name(), graph.name());
   }
