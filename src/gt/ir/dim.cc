@@ -1,6 +1,7 @@
 #include "gt/ir/dim.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -12,7 +13,8 @@ namespace {
 
 using Atom = Dim::Expr::Atom;
 using Term = Dim::Expr::Term;
-using AtomPtr = std::shared_ptr<const Atom>;
+using AtomPtr = Dim::Expr::AtomPtr;
+using Atoms = Dim::Expr::Atoms;
 
 int64_t FloorDivide(int64_t a, int64_t b) {
   if (b == 0) Fail(ErrorCode::kDivisionByZero, "{} is divided by zero in a size expression", a);
@@ -49,7 +51,7 @@ int CompareAtoms(const AtomPtr& a, const AtomPtr& b) {
   return CompareDims(a->b, b->b);
 }
 
-int CompareMonomials(const std::vector<AtomPtr>& a, const std::vector<AtomPtr>& b) {
+int CompareMonomials(const Atoms& a, const Atoms& b) {
   // Higher degree first, so that s0 * s1 stands before s0.
   if (a.size() != b.size()) return a.size() > b.size() ? -1 : 1;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -187,13 +189,11 @@ struct DimBuilder {
       FailTooLarge("terms in a product", kMaxProductTerms);
     }
     std::vector<Term> terms;
-    auto append = [&terms](int64_t coefficient, const std::vector<AtomPtr>& x,
-                           const std::vector<AtomPtr>& y) {
+    auto append = [&terms](int64_t coefficient, const Atoms& x, const Atoms& y) {
       if (coefficient == 0) return;
       if (x.size() + y.size() > kMaxDegree) FailTooLarge("factors in a product", kMaxDegree);
       Term term{coefficient, {}};
-      term.atoms.resize(x.size() + y.size());
-      std::merge(x.begin(), x.end(), y.begin(), y.end(), term.atoms.begin(),
+      std::merge(x.begin(), x.end(), y.begin(), y.end(), std::back_inserter(term.atoms),
                  [](const AtomPtr& p, const AtomPtr& q) { return CompareAtoms(p, q) < 0; });
       terms.push_back(std::move(term));
     };
@@ -211,11 +211,10 @@ struct DimBuilder {
 
   // Divides every term that the single-term divisor divides exactly; returns quotient and what is
   // left over. A divisor without atoms must be positive.
-  static std::pair<Dim, Dim> DivideTerms(const Dim& a, int64_t coefficient,
-                                         const std::vector<AtomPtr>& atoms) {
+  static std::pair<Dim, Dim> DivideTerms(const Dim& a, int64_t coefficient, const Atoms& atoms) {
     std::vector<Term> quotient, rest;
     for (const Term& term : TermsOf(a)) {
-      std::vector<AtomPtr> left;
+      Atoms left;
       // INT64_MIN / -1 traps.
       bool divides = (coefficient == -1 ? term.coefficient != kMinimum
                                         : term.coefficient % coefficient == 0) &&
@@ -244,8 +243,7 @@ struct DimBuilder {
     return {Normalize(std::move(quotient), whole), FromTerms(std::move(rest), remainder)};
   }
 
-  static bool RemoveAtoms(const std::vector<AtomPtr>& from, const std::vector<AtomPtr>& what,
-                          std::vector<AtomPtr>& left) {
+  static bool RemoveAtoms(const Atoms& from, const Atoms& what, Atoms& left) {
     size_t j = 0;
     for (const AtomPtr& atom : from) {
       if (j < what.size() && CompareAtoms(atom, what[j]) == 0) {

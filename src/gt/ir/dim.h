@@ -17,6 +17,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace gt {
@@ -131,10 +132,42 @@ struct Dim::Expr {
     uint32_t weight = 1;  // atoms it is made of, itself included
     uint32_t depth = 1;   // how deeply they are nested
   };
+  using AtomPtr = std::shared_ptr<const Atom>;
+  // The factors of a term: nearly always one, which needs no allocation.
+  class Atoms {
+   public:
+    using value_type = AtomPtr;  // for std::back_inserter
+    Atoms() = default;
+    Atoms(const Atoms& other) : one_(other.one_), many_(CopyOf(other)) {}
+    Atoms(Atoms&&) = default;
+    Atoms& operator=(const Atoms& other) { return *this = Atoms(other); }
+    Atoms& operator=(Atoms&&) = default;
+
+    size_t size() const { return many_ ? many_->size() : one_ ? 1 : 0; }
+    bool empty() const { return size() == 0; }
+    const AtomPtr* begin() const { return many_ ? many_->data() : &one_; }
+    const AtomPtr* end() const { return begin() + size(); }
+    const AtomPtr& operator[](size_t i) const { return begin()[i]; }
+    void push_back(AtomPtr atom) {
+      if (empty()) {
+        one_ = std::move(atom);
+        return;
+      }
+      if (!many_) many_ = std::make_unique<std::vector<AtomPtr>>(1, std::move(one_));
+      many_->push_back(std::move(atom));
+    }
+
+   private:
+    static std::unique_ptr<std::vector<AtomPtr>> CopyOf(const Atoms& other) {
+      return other.many_ ? std::make_unique<std::vector<AtomPtr>>(*other.many_) : nullptr;
+    }
+    AtomPtr one_;
+    std::unique_ptr<std::vector<AtomPtr>> many_;  // all of them if there are several, else null
+  };
   // coefficient * atoms[0] * atoms[1] * ...; atoms sorted, repeated for powers.
   struct Term {
-    int64_t coefficient;
-    std::vector<std::shared_ptr<const Atom>> atoms;
+    int64_t coefficient = 0;
+    Atoms atoms;
   };
   int64_t constant = 0;
   std::vector<Term> terms;
