@@ -75,16 +75,14 @@ std::string TieBetween(const Node& earlier, const Node& later) {
 
 }  // namespace
 
-Dependencies::Dependencies(Graph& graph) {
-  nodes_.reserve(static_cast<size_t>(graph.NumberNodes()));
-  for (Node* node : graph.nodes()) nodes_.push_back(node);
+Dependencies::Dependencies(Graph& graph) : nodes_(NodesByNumber(graph)) {
   Collect(graph);
   Transpose();
 }
 
 void Dependencies::Collect(const Graph& graph) {
   DataSymbols symbols(graph);
-  needs_.begin.reserve(nodes_.size() + 1);
+  needs_.begin.reserve(static_cast<size_t>(count()) + 1);
   needs_.begin.push_back(0);
   int32_t last_random = -1, last_effect = -1;
   for (const Node* node : nodes_) {
@@ -111,7 +109,7 @@ void Dependencies::Collect(const Graph& graph) {
 }
 
 void Dependencies::Transpose() {
-  std::vector<int32_t> next(nodes_.size() + 1, 0);
+  std::vector<int32_t> next(static_cast<size_t>(count()) + 1, 0);
   for (int32_t needed : needs_.entries) ++next[static_cast<size_t>(needed) + 1];
   for (size_t i = 1; i < next.size(); ++i) next[i] += next[i - 1];
   users_.begin = next;
@@ -127,21 +125,21 @@ void Dependencies::Transpose() {
 bool ApplyOrder(Graph& graph, const Dependencies& dependencies, std::span<const int32_t> order) {
   GT_CHECK(static_cast<int32_t>(order.size()) == dependencies.count(),
            "an order must name every node");
-  std::vector<bool> done(order.size(), false);
+  NodeMap<bool> done(dependencies.count(), false);
   bool changed = false;
   for (size_t i = 0; i < order.size(); ++i) {
     const int32_t number = order[i];
     const Node& node = *dependencies.node(number);
-    GT_CHECK(!done[static_cast<size_t>(number)], "an order names a node twice");
+    GT_CHECK(!done[number], "an order names a node twice");
     for (int32_t needed : dependencies.NeededBy(number)) {
-      if (done[static_cast<size_t>(needed)]) continue;
+      if (done[needed]) continue;
       const Node& missing = *dependencies.node(needed);
       Fail(ErrorCode::kIllegalOrder,
            "{} (module '{}', {}) would run before {} (module '{}'): it {}", NameOf(node),
            node.meta().module.str(), Spelling(node.meta().phase), NameOf(missing),
            missing.meta().module.str(), TieBetween(missing, node));
     }
-    done[static_cast<size_t>(number)] = true;
+    done[number] = true;
     changed |= number != static_cast<int32_t>(i);
   }
   if (!changed) return false;

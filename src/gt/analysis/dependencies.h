@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "gt/ir/graph.h"
+#include "gt/ir/node_map.h"
 
 namespace gt {
 
@@ -27,8 +28,8 @@ class Dependencies {
   std::span<const int32_t> NeededBy(int32_t node) const { return Row(needs_, node); }
   std::span<const int32_t> UsersOf(int32_t node) const { return Row(users_, node); }
 
-  int32_t count() const { return static_cast<int32_t>(nodes_.size()); }
-  Node* node(int32_t number) const { return nodes_[static_cast<size_t>(number)]; }
+  int32_t count() const { return nodes_.size(); }
+  Node* node(int32_t number) const { return nodes_[number]; }
 
  private:
   struct Table {  // rows one behind the other
@@ -42,7 +43,7 @@ class Dependencies {
   void Collect(const Graph& graph);
   void Transpose();
 
-  std::vector<Node*> nodes_;
+  NodeMap<Node*> nodes_;
   Table needs_, users_;
 };
 

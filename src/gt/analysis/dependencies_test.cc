@@ -17,7 +17,6 @@
 namespace gt::dependencies_test {
 namespace {
 
-using testing::NodeBuilder;
 using testing::RandomGraph;
 
 using Numbers = std::vector<int32_t>;

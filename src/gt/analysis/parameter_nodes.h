@@ -2,16 +2,15 @@
 // at any time, since parameters are there throughout the step.
 #pragma once
 
-#include <vector>
-
 #include "gt/ir/graph.h"
+#include "gt/ir/node_map.h"
 
 namespace gt {
 
 // Of forward and loss. Numbers the nodes of the graph; knows nothing of nodes inserted later.
 class ParameterNodes {
  public:
-  explicit ParameterNodes(Graph& graph) : facts_(static_cast<size_t>(graph.NumberNodes())) {
+  explicit ParameterNodes(Graph& graph) : facts_(graph) {
     for (const Node* node : graph.nodes()) Look(graph, *node);
     for (const Node* node = graph.last(); node != nullptr; node = node->previous()) {
       if (LeadsToCollective(*node)) MarkWhatItNeeds(*node);
@@ -31,8 +30,8 @@ class ParameterNodes {
     bool exchanged = false;  // the result of a collective, or made of it
     bool prepares = false;   // a collective needs it
   };
-  const Facts& Of(const Node& node) const { return facts_[static_cast<size_t>(node.number())]; }
-  Facts& Of(const Node& node) { return facts_[static_cast<size_t>(node.number())]; }
+  const Facts& Of(const Node& node) const { return facts_[node]; }
+  Facts& Of(const Node& node) { return facts_[node]; }
 
   static bool IsCollective(const Node& node) { return node.op().collective != Collective::kNone; }
 
@@ -64,7 +63,7 @@ class ParameterNodes {
     }
   }
 
-  std::vector<Facts> facts_;  // by number
+  NodeMap<Facts> facts_;
 };
 
 }  // namespace gt

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gt/base/error.h"
+#include "gt/ir/builder.h"
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 #include "gt/testing/random_graph.h"
@@ -15,7 +16,6 @@
 namespace gt::graph_test {
 namespace {
 
-using testing::NodeBuilder;
 using testing::RandomGraph;
 
 class GraphTest : public ::testing::Test {
@@ -138,6 +138,35 @@ TEST_F(GraphTest, InsertInfersTypesOffsetsAndSymbols) {
   Node* read = NodeBuilder(graph, "gt::read_ints").Set("self", counts).Insert();
   EXPECT_EQ(read->bound_symbols().size(), 3u);
   EXPECT_EQ(read->result_count(), 0);
+}
+
+// A name that is taken is refused, and leaves no trace of the node that wanted it.
+TEST_F(GraphTest, TakenNamesAreRefused) {
+  Node* neg = Neg(x);
+  const uint64_t before = graph.Hash();
+  Graph::Typed typed = TypedOf(*neg);
+  typed.result_names = {neg->result()->name()};
+  try {
+    graph.InsertTyped(SpecOf(*neg), typed);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDuplicateValue);
+  }
+  EXPECT_EQ(graph.Hash(), before);
+  EXPECT_TRUE(x->has_one_use());
+  EXPECT_EQ(graph.FindValue(neg->result()->name()), neg->result());
+}
+
+// Nodes of any size come and go.
+TEST_F(GraphTest, NodesWithManyOperands) {
+  for (int32_t count : {1, 10, 100, 1000, 100, 10, 1}) {
+    std::vector<Value*> values(static_cast<size_t>(count), x);
+    Node* cat = NodeBuilder(graph, "aten::cat").Set("tensors", std::move(values)).Insert();
+    EXPECT_EQ(cat->operand_count(), count);
+    EXPECT_EQ(graph.Clone()->Hash(), graph.Hash());
+    graph.Erase(cat);
+  }
+  EXPECT_FALSE(x->has_uses());
 }
 
 TEST(GraphCloneTest, CopiesAreEqualAndIndependent) {

@@ -20,7 +20,6 @@
 namespace gt::text_test {
 namespace {
 
-using testing::NodeBuilder;
 using testing::RandomGraph;
 
 std::string WithBody(const std::string& body) {

@@ -15,7 +15,6 @@
 namespace gt::verifier_test {
 namespace {
 
-using testing::NodeBuilder;
 using testing::RandomGraph;
 
 // The graph does not verify, for this reason and with a message that has all these parts.

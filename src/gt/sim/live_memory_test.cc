@@ -20,7 +20,6 @@
 namespace gt::live_memory_test {
 namespace {
 
-using testing::NodeBuilder;
 using testing::RandomGraph;
 
 using Bytes = std::vector<int64_t>;

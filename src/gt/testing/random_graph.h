@@ -12,74 +12,10 @@
 #include <vector>
 
 #include "gt/base/error.h"
+#include "gt/ir/builder.h"
 #include "gt/ir/graph.h"
 
 namespace gt::testing {
-
-// Makes a node of the named operator. Arguments that are not given take their defaults; values and
-// numbers in `args` stand in schema order or by name.
-class NodeBuilder {
- public:
-  NodeBuilder(Graph& graph, std::string_view op) : graph_(graph) {
-    spec_.op = FindOperator(op);
-    GT_CHECK(spec_.op != nullptr, "no operator {}", op);
-    for (const ArgSpec& arg : spec_.op->schema.args) {
-      spec_.args.push_back(arg.default_value.value_or(Argument()));
-      given_.emplace_back();
-    }
-  }
-  NodeBuilder& Set(std::string_view name, Argument value) {
-    spec_.args[At(name)] = std::move(value);
-    return *this;
-  }
-  NodeBuilder& Set(std::string_view name, Value* value) {
-    spec_.args[At(name)] = OperandRef{0};
-    given_[At(name)] = {value};
-    return *this;
-  }
-  // A null stands for a missing element.
-  NodeBuilder& Set(std::string_view name, std::vector<Value*> values) {
-    spec_.args[At(name)] = OperandList{std::vector<int32_t>(values.size())};
-    given_[At(name)] = std::move(values);
-    return *this;
-  }
-  NodeBuilder& With(Meta meta) {
-    spec_.meta = std::move(meta);
-    return *this;
-  }
-  NodeBuilder& Named(std::string name) {
-    spec_.name = std::move(name);
-    return *this;
-  }
-  // The description with operands numbered in schema order.
-  Graph::NodeSpec Spec() {
-    spec_.operands.clear();
-    auto count = [&](Value* value) {
-      if (value == nullptr) return -1;
-      spec_.operands.push_back(value);
-      return static_cast<int32_t>(spec_.operands.size() - 1);
-    };
-    for (size_t i = 0; i < spec_.args.size(); ++i) {
-      if (auto* ref = std::get_if<OperandRef>(&spec_.args[i])) ref->index = count(given_[i][0]);
-      if (auto* list = std::get_if<OperandList>(&spec_.args[i])) {
-        for (size_t j = 0; j < given_[i].size(); ++j) list->indices[j] = count(given_[i][j]);
-      }
-    }
-    return spec_;
-  }
-  Node* Insert(Node* before = nullptr) { return graph_.Insert(Spec(), before); }
-  Value* Result() { return Insert()->result(); }
-
- private:
-  size_t At(std::string_view name) const {
-    const int at = spec_.op->schema.Find(name);
-    GT_CHECK(at >= 0, "{} has no argument {}", spec_.op->name.str(), name);
-    return static_cast<size_t>(at);
-  }
-  Graph& graph_;
-  Graph::NodeSpec spec_;
-  std::vector<std::vector<Value*>> given_;
-};
 
 class RandomGraphMaker {
  public:

@@ -13,7 +13,6 @@
 namespace gt::chunk_property_test {
 namespace {
 
-using testing::NodeBuilder;
 using testing::RunChunk;
 
 // Modules that take turns, forward and then backward: three of them are cut, "norm" is not and may

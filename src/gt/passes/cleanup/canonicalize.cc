@@ -5,6 +5,7 @@
 #include "gt/analysis/aliasing.h"
 #include "gt/analysis/nested.h"
 #include "gt/base/error.h"
+#include "gt/ir/builder.h"
 
 namespace gt {
 namespace {
@@ -130,15 +131,11 @@ Value* FlattenedSource(Node& node) {
 }
 
 void ReplaceByView(Graph& graph, Node& node, Value* base, const Shape& sizes) {
-  Graph::NodeSpec spec;
-  spec.op = ViewOperator();
-  spec.operands = {base};
-  spec.args = {OperandRef{0}, sizes};
-  spec.meta = node.meta();
-  Graph::Typed typed;
-  typed.results = {node.result()->type()};
+  NodeBuilder view_of_base(graph, *ViewOperator());
+  view_of_base.Set("self", base).Set("size", sizes).With(node.meta());
+  Graph::Typed typed = TypedOf(node);
   typed.view_offsets = {Dim(0)};
-  Node* view = graph.InsertTyped(std::move(spec), std::move(typed), &node);
+  Node* view = graph.InsertTyped(view_of_base.Spec(), std::move(typed), &node);
   node.result()->ReplaceAllUses(view->result());
   graph.Erase(&node);
 }

@@ -6,6 +6,7 @@
 
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
+#include "gt/ir/builder.h"
 #include "gt/ir/describe.h"
 #include "gt/ir/text.h"
 
@@ -137,18 +138,12 @@ class Substitution {
 
 // A view's offsets are fixed when it is made, so it is made again under the same names.
 void MakeViewAgain(Graph& graph, Node* node, Shape offsets) {
-  Graph::NodeSpec spec;
-  spec.op = &node->op();
-  for (int32_t i = 0; i < node->operand_count(); ++i) spec.operands.push_back(node->operand(i));
-  spec.args.assign(node->args().begin(), node->args().end());
-  spec.meta = node->meta();
-  Graph::Typed typed;
+  Graph::NodeSpec spec = SpecOf(*node);
+  Graph::Typed typed = TypedOf(*node);
   typed.view_offsets = std::move(offsets);
-  typed.bound_symbols.assign(node->bound_symbols().begin(), node->bound_symbols().end());
   std::vector<std::pair<Use*, int32_t>> uses;  // and the result that each is of
   for (int32_t i = 0; i < node->result_count(); ++i) {
     Value& result = *node->result(i);
-    typed.results.push_back(result.type());
     typed.result_names.push_back(result.name());
     while (result.has_uses()) {
       Use& use = *result.uses().begin();

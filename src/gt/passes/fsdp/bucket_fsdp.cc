@@ -16,6 +16,7 @@
 
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
+#include "gt/ir/builder.h"
 #include "gt/passes/fsdp/fsdp_buckets.h"
 
 namespace gt {
@@ -154,10 +155,8 @@ class Packer {
   }
 
   Node* Copy(const Node& original, Value* operand) {
-    Graph::NodeSpec spec;
-    spec.op = &original.op();
+    Graph::NodeSpec spec = SpecOf(original);
     spec.operands = {operand};
-    spec.args.assign(original.args().begin(), original.args().end());
     spec.meta = shared_;
     spec.name = original.result()->name() + "_bucket";
     return graph_.Insert(std::move(spec));

@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include "gt/ir/builder.h"
+
 namespace gt {
 
 Meta BackwardMeta(Meta meta) {
@@ -16,16 +18,10 @@ Meta BackwardMeta(Meta meta) {
 
 Node* InsertBackwardCopy(Graph& graph, const Node& original, std::vector<Value*> operands,
                          Node* before, std::vector<std::string> names) {
-  Graph::NodeSpec spec;
-  spec.op = &original.op();
+  Graph::NodeSpec spec = SpecOf(original);
   spec.operands = std::move(operands);
-  spec.args.assign(original.args().begin(), original.args().end());
   spec.meta = BackwardMeta(original.meta());
-  Graph::Typed typed;
-  typed.view_offsets.assign(original.view_offsets().begin(), original.view_offsets().end());
-  for (int32_t i = 0; i < original.result_count(); ++i) {
-    typed.results.push_back(original.result(i)->type());
-  }
+  Graph::Typed typed = TypedOf(original);
   typed.result_names = std::move(names);
   return graph.InsertTyped(std::move(spec), std::move(typed), before);
 }

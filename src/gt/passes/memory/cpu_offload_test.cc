@@ -21,8 +21,6 @@
 namespace gt::cpu_offload_test {
 namespace {
 
-using testing::NodeBuilder;
-
 constexpr double KiB(int count) { return count / (1024.0 * 1024.0); }  // in GiB
 
 struct Result {

@@ -19,8 +19,6 @@
 namespace gt::memory_passes_test {
 namespace {
 
-using testing::NodeBuilder;
-
 bool IsRecomputed(Recompute tag) {
   return tag == Recompute::kPreferRecompute || tag == Recompute::kMustRecompute;
 }

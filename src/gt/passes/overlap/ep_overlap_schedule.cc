@@ -12,6 +12,7 @@
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
+#include "gt/ir/builder.h"
 #include "gt/passes/overlap/measure_peak.h"
 #include "gt/passes/overlap/order_text.h"
 #include "gt/passes/overlap/overlap_order.h"
@@ -125,12 +126,8 @@ bool EpOverlapSchedule::SplitReads(Graph& graph) {
     if (!node->op().reads_data || node->result_count() > 0 || !InBody(*node)) continue;
     Value* counts = node->operand(0);
     if (counts->type().device.kind != DeviceKind::kCuda) continue;
-    Graph::NodeSpec spec;
-    spec.op = offload;
-    spec.operands = {counts};
-    spec.args = {OperandRef{0}};
-    spec.meta = node->meta();
-    node->SetOperand(0, graph.Insert(std::move(spec), node)->result());
+    node->SetOperand(
+        0, NodeBuilder(graph, *offload).Set("self", counts).With(node->meta()).Result(node));
     ++split_reads_;
   }
   return split_reads_.value() > before;
