@@ -11,6 +11,7 @@
 #include "gt/base/text.h"
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
+#include "gt/passes/framework/context_record.h"
 #include "gt/passes/framework/manager.h"
 #include "gt/passes/framework/registry.h"
 #include "gt/testing/interpreter.h"
@@ -116,6 +117,8 @@ void ParseRun(std::string_view command, CheckCase& test, int line) {
   }
 }
 
+constexpr std::string_view kContext = "CONTEXT:";
+
 CheckCase ReadCase(std::span<const std::string> lines, const std::string& file, int first_line) {
   CheckCase test;
   test.file = file;
@@ -135,6 +138,8 @@ CheckCase ReadCase(std::span<const std::string> lines, const std::string& file, 
     } else if (comment.starts_with("RUN:")) {
       ParseRun(Trim(comment.substr(4)), test, line);
       has_run = true;
+    } else if (comment.starts_with(kContext)) {
+      test.context += std::string(comment.substr(kContext.size())) + "\n";
     } else if (auto directive = ParseDirective(comment, file, line)) {
       test.directives.push_back(std::move(*directive));
     }
@@ -388,6 +393,13 @@ std::optional<std::string> CheckCounter(const CheckCase& test, const CheckDirect
                      directive.count);
 }
 
+// Of one run: passes leave notes in it.
+PipelineReport RunPasses(const CheckCase& test, PassManager& manager, Graph& graph) {
+  if (test.context.empty()) return manager.Run(graph);
+  PassContext context(ContextRecord::FromJson(test.context, Place(test)));
+  return manager.Run(graph, context);
+}
+
 PassManager ManagerFor(const CheckCase& test) {
   PassManagerOptions options;
   options.write_reproducer = false;  // the case is one
@@ -412,14 +424,14 @@ std::optional<std::string> CheckRoundTrip(const Graph& graph, const std::string&
 std::optional<std::string> CheckRepeated(const CheckCase& test, PassManager& manager,
                                          std::unique_ptr<Graph> given, Graph& result) {
   const std::string once = Print(result);
-  manager.Run(*given);
+  RunPasses(test, manager, *given);
   if (std::string other = Print(*given); other != once) {
     return fmt::format("{}\n  an equal graph becomes another result\n{}\n--- and ---\n{}",
                        Place(test), once, other);
   }
   bool changed = true;
   try {
-    changed = manager.Run(result).changed;
+    changed = RunPasses(test, manager, result).changed;
   } catch (const Error&) {
     if (!Expects(test, Directive::kNotIdempotent)) throw;
   }
@@ -435,7 +447,7 @@ std::optional<std::string> RunWithoutError(const CheckCase& test) {
   Verify(*graph);
   std::unique_ptr<Graph> given = graph->Clone();
   PassManager manager = ManagerFor(test);
-  PipelineReport report = manager.Run(*graph);
+  PipelineReport report = RunPasses(test, manager, *graph);
   Verify(*graph);
   if (Expects(test, Directive::kError)) {
     return fmt::format("{}\n  expected an error, but got:\n{}", Place(test), Print(*graph));

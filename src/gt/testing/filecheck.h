@@ -31,6 +31,9 @@
 // results, by the first symbol that it binds or else by its operator. RUN knows --pass and
 // --no-metadata.
 //
+// CONTEXT: lines are together what a job told the passes, as passes/framework/context_record.h has it:
+// costs of nodes, process groups, budgets. Without any the graph is all that is known.
+//
 // Beyond the directives every case checks that the graph verifies before and after, that the result
 // printed and parsed again has the same hash and prints the same, that an equal graph becomes the
 // same result, and that running the passes on their own result changes nothing.
@@ -70,7 +73,8 @@ struct CheckCase {
   std::string sentence;
   std::string passes;  // as --pass has them
   bool metadata = true;
-  std::string text;  // the graph, with empty lines in front so that lines count as in the file
+  std::string context;  // JSON; empty: none
+  std::string text;     // the graph, with empty lines in front so that lines count as in the file
   std::vector<CheckDirective> directives;
 };
 

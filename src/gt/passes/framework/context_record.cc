@@ -71,7 +71,7 @@ Json ToJson(const DeviceSpeed& device) {
 DeviceSpeed DeviceFrom(const Json& json) {
   DeviceSpeed device;
   device.name = json.at("name").get<std::string>();
-  for (const auto& [key, member] : kSpeeds) device.*member = json.at(key).get<double>();
+  for (const auto& [key, member] : kSpeeds) device.*member = json.value(key, device.*member);
   return device;
 }
 
@@ -204,7 +204,7 @@ ContextRecord ContextRecord::FromJson(std::string_view text, std::string_view fi
     if (json.contains("device")) {
       Costs& costs = record.costs.emplace();
       costs.device = DeviceFrom(json["device"]);
-      costs.contention = json.at("contention").get<bool>();
+      costs.contention = json.value("contention", false);
       for (const auto& [name, cost] : json.at("costs").items()) {
         costs.nodes[name] = CostFrom(cost);
       }

@@ -10,7 +10,7 @@
 //    "decisions": [{"what": "the order of the step", "text": "..."}]}
 // Costs are by the name of a node's first result; nodes without results are "#0", "#1" and so on in
 // the order of the graph. Names of one process group have one identity. What was not asked for is not
-// there.
+// there, and speeds of the device may be left out.
 #pragma once
 
 #include <cstdint>
