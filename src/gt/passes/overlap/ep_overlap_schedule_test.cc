@@ -72,19 +72,6 @@ TimedStep Stack(int blocks, Device device = Device(), ChunkProducer by = ChunkPr
   return step;
 }
 
-//   compute  A0 0-30, A1 30-60, E0 60-90, E1 90-120, S0 120-130, O0 130-131, S1 131-141, O1 141-142
-//   tokens   D0 30-50, D1 60-80, C0 90-110, C1 120-140
-TEST(EpOverlapSchedule, OrdersByCost) {
-  TimedStep step = Stack(1);
-  PassRun run = Schedule(step);
-  EXPECT_TRUE(run.changed);
-  EXPECT_EQ(step.Names(), "A00 D00 A01 D01 d00 E00 C00 d01 E01 C01 c00 S00 O00 S01 c01 O01");
-  EXPECT_EQ(Count(run, "microseconds_before"), 2 * 111);
-  EXPECT_EQ(Count(run, "microseconds_after"), 142);
-  EXPECT_EQ(Count(run, "over_budget"), 0);
-  EXPECT_GT(Count(run, "moved"), 0);
-}
-
 // The times that the pass tells are those of the simulation.
 TEST(EpOverlapSchedule, TellsPredictedTimes) {
   TimedStep step = Stack(3);
@@ -94,21 +81,6 @@ TEST(EpOverlapSchedule, TellsPredictedTimes) {
   EXPECT_EQ(Count(run, "microseconds_before"), static_cast<int64_t>(before));
   EXPECT_EQ(Count(run, "microseconds_after"),
             static_cast<int64_t>(Simulate(step.graph(), *costs(step.graph())).step));
-}
-
-TEST(EpOverlapSchedule, WhatTheEagerProducerCutIsOrderedAlike) {
-  for (OverlapSchedule mode : {OverlapSchedule::kCost, OverlapSchedule::kStructural}) {
-    TimedStep graph = Stack(2), eager = Stack(2, Device(), ChunkProducer::kEager);
-    Schedule(graph, {.mode = mode, .memory_headroom = 10});
-    EXPECT_TRUE(Schedule(eager, {.mode = mode, .memory_headroom = 10}).changed);
-    EXPECT_EQ(eager.Names(), graph.Names());
-  }
-}
-
-TEST(EpOverlapSchedule, ModeNoneDoesNothing) {
-  TimedStep step = Stack(2, Device{DeviceKind::kCuda, 0});
-  step.Forward("layers.0", "r0 read: x");
-  EXPECT_FALSE(Schedule(step, {.mode = OverlapSchedule::kNone}).changed);
 }
 
 // By the rules about chunks alone: costs are not asked for.
@@ -141,31 +113,6 @@ TEST(EpOverlapSchedule, GraphsWithoutChunksAreLeftAlone) {
   }
 }
 
-// Only bodies count: boundaries and sums between chunks do not make a graph chunked.
-TEST(EpOverlapSchedule, OnlyBodiesMakeAGraphChunked) {
-  TimedStep step = Stack(1);
-  for (Node* node : step.graph().nodes()) {
-    auto chunk = std::make_shared<ChunkMeta>(*node->meta().chunk);
-    chunk->role = ChunkRole::kMaterialization;
-    node->meta().chunk = chunk;
-  }
-  EXPECT_FALSE(Schedule(step).changed);
-}
-
-// Nothing to gain: exchanges that take no time. The order stays, and the pass says so.
-TEST(EpOverlapSchedule, WithoutGainTheOrderStays) {
-  TimedStep step = Stack(2);
-  for (auto& [name, time] : step.times()) {
-    if (name[0] == 'C' || name[0] == 'D') time = 0;
-  }
-  const std::string before = step.Names();
-  PassRun run = Schedule(step);
-  EXPECT_FALSE(run.changed);
-  EXPECT_EQ(step.Names(), before);
-  EXPECT_EQ(Count(run, "microseconds_after"), Count(run, "microseconds_before"));
-  EXPECT_EQ(Count(run, "moved"), 0);
-}
-
 constexpr std::string_view kReading =
     "A@#=30: $; r@# read: A@#; K@#=1: A@# r@#; D@#=20 dispatch: K@#; d@# wait: D@#; E@#=30: d@#; "
     "O@#=1: d@# E@#";
@@ -191,13 +138,6 @@ TEST(EpOverlapSchedule, OnAGpuReadsBeginAheadOfTime) {
   EXPECT_EQ(step.ValueOf("A00")->type().device.kind, DeviceKind::kCuda);
 }
 
-TEST(EpOverlapSchedule, OnTheCpuReadsStay) {
-  TimedStep step = Stack(1, Device(), ChunkProducer::kGraph, kReading);
-  PassRun run = Schedule(step);
-  EXPECT_EQ(Count(run, "split_reads"), 0);
-  EXPECT_EQ(step.Names(), "A00 r00 K00 D00 A01 r01 K01 D01 d00 E00 O00 d01 E01 O01");
-}
-
 // Reads are split even where the order stays, so that the change is told.
 TEST(EpOverlapSchedule, SplittingReadsIsAChange) {
   TimedStep step(Device{DeviceKind::kCuda, 0});
@@ -210,22 +150,6 @@ TEST(EpOverlapSchedule, SplittingReadsIsAChange) {
   run = Schedule(step);
   EXPECT_FALSE(run.changed);
   EXPECT_EQ(Count(run, "split_reads"), 0);
-}
-
-// Reads of no chunk are no token counts.
-TEST(EpOverlapSchedule, ReadsOutsideOfChunksStay) {
-  TimedStep step(Device{DeviceKind::kCuda, 0});
-  step.Outside("a=1: x; r read: a; b=1: x r");
-  step.Forward("m", "D0=1 dispatch: b");
-  EXPECT_EQ(Count(Schedule(step), "split_reads"), 0);
-}
-
-// By structure too: all copies stand before the first read, and the host waits in one place.
-TEST(EpOverlapSchedule, CopiesStandTogetherByStructure) {
-  TimedStep step = Stack(1, Device{DeviceKind::kCuda, 0}, ChunkProducer::kGraph, kReading);
-  Schedule(step, {.mode = OverlapSchedule::kStructural, .pair_first = true});
-  EXPECT_EQ(step.Names(),
-            "A00 A01 gt::offload gt::offload r00 r01 K00 K01 D00 D01 d00 E00 O00 d01 E01 O01");
 }
 
 // With no headroom an order may take no byte more than the step took.

@@ -1,4 +1,4 @@
-// Token exchanges in groups of a job: which names are one group, and in which order groups are made.
+// In which order groups for token exchanges are made.
 #include "gt/passes/overlap/isolate_ep_process_group.h"
 
 #include <gtest/gtest.h>
@@ -52,21 +52,6 @@ std::string GroupsOf(const Graph& graph) {
   return names;
 }
 
-// Two groups have two queues, whoever is in them.
-TEST(IsolateEpProcessGroup, SameRanksAreNoReason) {
-  FakeGroups groups({{"ep", {1, {0, 1}}}, {"fsdp", {2, {0, 1}}}});
-  auto graph = Parse(Text({"ep"}, {"fsdp"}));
-  EXPECT_FALSE(RunManaged(*graph, &groups).changed);
-}
-
-TEST(IsolateEpProcessGroup, OneGroupUnderTwoNamesIsShared) {
-  FakeGroups groups({{"ep", {7, {3, 1}}}, {"fsdp", {7, {3, 1}}}});
-  auto graph = Parse(Text({"ep"}, {"fsdp"}));
-  EXPECT_TRUE(RunManaged(*graph, &groups).changed);
-  EXPECT_EQ(GroupsOf(*graph), "ep.tokens fsdp");
-  EXPECT_EQ(groups.Find("ep.tokens").ranks, (std::vector<int64_t>{3, 1}));
-}
-
 TEST(IsolateEpProcessGroup, EachSourceGetsOneGroup) {
   FakeGroups groups({{"a", {1, {0}}}, {"b", {2, {0}}}, {"c", {3, {0}}}});
   auto graph = Parse(Text({"b", "a", "c", "b"}, {"a", "b"}));
@@ -75,22 +60,6 @@ TEST(IsolateEpProcessGroup, EachSourceGetsOneGroup) {
   EXPECT_EQ(groups.made, (std::vector<std::string>{"a.tokens", "b.tokens"}));
   EXPECT_EQ(run.counters[0].second, 2);
   EXPECT_EQ(run.counters[1].second, 3);
-}
-
-TEST(IsolateEpProcessGroup, OneGroupWithDifferentRanksIsAnError) {
-  FakeGroups groups({{"ep", {7, {0, 1}}}, {"fsdp", {7, {0, 2}}}});
-  auto graph = Parse(Text({"ep"}, {"fsdp"}));
-  PassContext context({.groups = &groups});
-  try {
-    IsolateEpProcessGroup().Run(*graph, context);
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kGroupMismatch);
-    const std::string what = error.what();
-    for (const char* part : {"\"ep\"", "\"fsdp\"", "[0, 1]", "[0, 2]", "%o0", "layers.0.wq"}) {
-      EXPECT_NE(what.find(part), std::string::npos) << part << " is missing in: " << what;
-    }
-  }
 }
 
 }  // namespace
