@@ -1,5 +1,5 @@
 // How fast training data becomes batches, without and with the background thread. Bytes are the
-// tokens, so what is measured is the loader itself: a tokenizer comes on top.
+// tokens, so what is measured is the loader itself: a tokenizer adds to it.
 //   text   the text that ships with the program, in shuffled pieces
 //   JSONL  the same text as documents
 //   rows   .npy of 16-bit tokens, as much as 200 MB

@@ -1,5 +1,5 @@
-// How much of a step's communication hides behind its compute, on one rank of a cluster that is not
-// there (--comm.backend emulated). For each way to run the step, all on the same machine, one after
+// How much of a step's communication hides behind its compute, on one rank of an emulated cluster
+// (--comm.backend emulated). For each way to run the step, all on the same machine, one after
 // the other: the step, the same graph with collectives that are free, its collectives alone, and what
 // was predicted.
 //
@@ -122,7 +122,7 @@ double MeanLoad(const gt::RoutingLoads& loads) {
 
 struct Measured {
   double step_ms = 0;
-  double alone_ms = 0;  // its collectives, all launched at once, nothing else running
+  double alone_ms = 0;  // its collectives launched back to back, nothing else running
   int64_t peak = 0;
   int64_t predicted_peak = 0;
   bool chunked = false;
@@ -131,7 +131,7 @@ struct Measured {
   std::string choice;
 };
 
-// The same collectives again, on tensors of their sizes: queues that are never empty.
+// Repeats the same collectives on tensors of their sizes: queues that are never empty.
 double TimeAlone(const std::vector<gt::CollectiveRecord>& collectives, c10::Device device) {
   // All of them in the same memory: what they send does not matter.
   int64_t largest = 1;

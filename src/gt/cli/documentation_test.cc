@@ -2,7 +2,7 @@
 // empty folder.
 //
 // Commands are all lines of code blocks without a language of which one begins with ./gt. A comment
-// behind one that names an error ("# GT-E0806: ...") says that the command is meant to fail so. What
+// after one that names an error ("# GT-E0806: ...") says that the command is meant to fail so. What
 // works on the checkout itself (test, bench, build, fuzz, format) is not run from within a test; such
 // a line must name a script and, for bench, a benchmark that exist.
 #include <gtest/gtest.h>

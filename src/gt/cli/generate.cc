@@ -107,7 +107,7 @@ std::vector<std::string> PromptsOf(const Request& request) {
   return request.prompts.empty() ? std::vector<std::string>{""} : request.prompts;
 }
 
-// Text is news: a reader sees each piece when it is there.
+// Flushed, so that a reader sees each piece as soon as it is generated.
 void Show(const std::string& text) {
   if (text.empty()) return;
   std::fwrite(text.data(), 1, text.size(), stdout);

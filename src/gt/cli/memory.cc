@@ -62,7 +62,7 @@ int RunMemory(Arguments args) {
     fmt::print("{}", line.Help());
     return 0;
   }
-  // Nothing runs, so one process stands for all ranks.
+  // Nothing runs, so one process represents all ranks.
   config.comm.backend = CommBackend::kFake;
   World::Run(config, [&](World& world) { Measure(config, world, wanted); });
   return 0;

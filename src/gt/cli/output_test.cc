@@ -66,7 +66,7 @@ TEST_F(OutputTest, AReaderThatHasSeenEnoughIsNoNews) {
   }
 }
 
-// The run goes on to its end.
+// The run continues to its end.
 TEST_F(OutputTest, ATrainingRunOutlivesTheReaderOfItsLog) {
   const ShellOutcome outcome = Shell(
       "exec 4>&1; { $GT train --device cpu --model.flavor tiny --model.tokenizer_path bytes "

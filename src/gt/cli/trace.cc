@@ -162,7 +162,7 @@ int RunTrace(Arguments args) {
     fmt::print("{}", line.Help());
     return 0;
   }
-  // Nothing runs, so one process stands for all ranks.
+  // Nothing runs, so one process represents all ranks.
   config.comm.backend = CommBackend::kFake;
   World::Run(config, [&](World& world) { Trace(config, world, symbolic_batch, output); });
   return 0;

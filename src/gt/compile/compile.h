@@ -28,7 +28,7 @@ struct CompiledStep {
   double capture_seconds = 0;
   int64_t captured_nodes = 0;  // before the passes
   PipelineReport passes;
-  // Of a step that communicates, with the costs that --compile.costs stands for. Refers to `graph`.
+  // Of a step that communicates, with the costs that --compile.costs selects. Refers to `graph`.
   std::optional<Timeline> predicted;
   bool chunked = false;
   // With ep_overlap.enabled auto: what was chosen, and why, a line each.

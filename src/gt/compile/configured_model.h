@@ -28,7 +28,7 @@ void InitializeModel(LanguageModel& model, const Config& config, at::Device devi
 // "llama3 debugmodel", or the folder it was read from.
 std::string ModelTitle(const Config& config);
 
-// Casts parameters to `dtype` wherever they are used; gradients come back in the stored dtype.
+// Casts parameters to `dtype` wherever they are used; gradients are returned in the stored dtype.
 void CastParametersForCompute(LanguageModel& model, at::ScalarType dtype);
 
 LossConfig LossConfigOf(const Config& config, const LanguageModel& model);

@@ -12,8 +12,8 @@ void ForceLoads(LanguageModel& model, const MoeLoad& load);
 // Loads of the model's experts, for plans and predictions that are made before a step has run.
 ExpectedRouting ConfiguredLoads(LanguageModel& model, const Config& config, const Mesh& mesh);
 
-// Those of them that the step of this rank is planned for. One rank that stands for all runs with its
-// own; the ranks of a real job wait for the fullest.
+// Those of them that the step of this rank is planned for. One rank that represents all runs with
+// its own; the ranks of a real job wait for the fullest.
 RoutingLoads LoadsToPlanFor(const StepRequest& request);
 
 }  // namespace gt

@@ -16,7 +16,7 @@ struct Config;
 // What the training loop keeps in memory besides the step's own tensors.
 MemoryOptions StepMemory(const Config& config, const Mesh& mesh);
 
-// Whether checkpoints are written from a copy of the state while the run goes on.
+// Whether checkpoints are written from a copy of the state while the run continues.
 bool CopiesForCheckpoints(const Config& config);
 
 // Bytes that tensors of this rank may fill in the memory of its device, which ranks may share.

@@ -35,7 +35,7 @@ class StepCompiler {
 
   // Whether the step that was compiled last has an order that depends on what things cost.
   bool can_replan() const { return unordered_ != nullptr; }
-  // That step again, up to its order, ready to be ordered by Order(). The hints of its symbols may be
+  // A copy of that step before it was ordered, ready for Order(). The hints of its symbols may be
   // changed before that.
   std::unique_ptr<Graph> Unordered() const { return unordered_->Clone(); }
   PipelineReport Order(Graph& graph);

@@ -1,5 +1,5 @@
 // Collectives as functions of tensors, seen by capture as libtorch's functional collectives, and
-// differentiable where a model needs it. Every one waits for its result: where the wait stands is
+// differentiable where a model needs it. Each waits for its result: where the wait is placed is
 // decided later, on the graph. A null group is one rank alone: then nothing happens.
 #pragma once
 
@@ -21,10 +21,9 @@ at::Tensor AllReduceMax(const at::Tensor& x, const Group* group);
 at::Tensor AllToAll(const at::Tensor& x, const std::vector<c10::SymInt>& output_splits,
                     const std::vector<c10::SymInt>& input_splits, const Group* group);
 
-// Differentiable. Parts along `dim` from all ranks, in their order; gradients are summed and shared
-// out again.
+// Differentiable. Shards along `dim` from all ranks, in rank order; gradients are reduce-scattered.
 at::Tensor GatherAlong(const at::Tensor& x, int64_t dim, const Group* group);
-// The sum over all ranks, of which each keeps its part along `dim`; gradients are gathered.
+// The sum over all ranks, of which each keeps its shard along `dim`; gradients are gathered.
 at::Tensor SumAndShareAlong(const at::Tensor& x, int64_t dim, const Group* group);
 // Gradients go back the way the rows came.
 at::Tensor ExchangeRows(const at::Tensor& x, const std::vector<c10::SymInt>& output_splits,

@@ -48,7 +48,7 @@ class GpuThread {
     // A stream of its own, as a process has: the kernels of one rank do not queue after another's.
     stream_.emplace(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
     // The engine has one thread for each GPU, in which a collective in one rank's backward would wait
-    // for ever for the backward of another. So each rank runs its own.
+    // forever for the backward of another. So each rank runs its own.
     c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
   }
 

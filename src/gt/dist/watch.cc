@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 constexpr const char* kAbortKey = "abort";
 constexpr const char* kStoreGone =
     "rank 0, which holds the meeting point of the ranks: it has ended";
-// Signs of life that must fail to come before a rank counts as dead.
+// Missed signs of life after which a rank counts as dead.
 constexpr int kSilence = 3;
 // For a rank that has learnt that the job failed to end by itself.
 constexpr auto kGrace = std::chrono::seconds(5);
@@ -114,7 +114,7 @@ void Watch::Publish() {
   store_->set(SignKey(options_.rank), ToBytes(sign.dump()));
 }
 
-// Collectives on a GPU never fail where they are waited for: the kernels behind them just do not run.
+// Collectives on a GPU never fail where they are waited for: the kernels after them do not run.
 void Watch::LookAtDevice() {
   std::optional<CollectiveRecord> oldest = record_.OldestPolled();
   if (!oldest || std::chrono::steady_clock::now() - oldest->begun < options_.timeout) return;

@@ -50,7 +50,7 @@ class Watch {
   [[noreturn]] void FailCollective(const CollectiveRecord& failed, const std::string& what);
   // Signs of life that a rank has given so far.
   int64_t BeatsOf(int64_t rank);
-  // The last act of a process that gives up. With the first rank, the store goes away: that rank
+  // The last act of a process that gives up. The store ends with the first rank: that rank
   // stays until the others know why the job ends.
   void Leave();
 

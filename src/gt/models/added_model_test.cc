@@ -221,7 +221,7 @@ class AlibiModel : public LanguageModel {
 
  private:
   // Checkpoints of this family keep matrices as [in, out], and queries, keys and values of all heads
-  // one after another; ours stand head by head.
+  // one after another; ours are head by head.
   void AddHfLayer(int64_t layer, std::vector<HfTensor>& tensors) const {
     int64_t width = config_.width, ffn = config_.ffn_width;
     int64_t heads = config_.heads, head_width = config_.head_width();

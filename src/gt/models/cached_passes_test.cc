@@ -1,6 +1,6 @@
-// A model that remembers what it has seen gives the logits of one that sees everything at once: for
-// every family, kind of attention and way of cutting sequences into passes, and for rows of different
-// lengths side by side.
+// A model that remembers what it has seen gives the logits of one that sees everything in one pass:
+// for every family, kind of attention and way of cutting sequences into passes, and for rows of
+// different lengths side by side.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

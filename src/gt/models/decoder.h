@@ -1,5 +1,5 @@
 // The skeleton that all families here share: embedding, a stack of blocks, a norm, a head. A family
-// says what its attention is, what stands after it, and how its tensors are called in Hugging Face
+// says what its attention is, what follows it, and how its tensors are called in Hugging Face
 // checkpoints.
 #pragma once
 
@@ -88,7 +88,7 @@ class Decoder : public LanguageModel {
   // Tensors of one layer's attention and feed-forward part; `ours` and `theirs` end in a dot.
   virtual void AddHfLayer(int64_t layer, const std::string& ours, const std::string& theirs,
                           std::vector<HfTensor>& tensors) const = 0;
-  // Of the families' own parts: attention. Feed-forward parts are the same everywhere.
+  // Of the parts specific to a family: attention. Feed-forward parts are the same everywhere.
   virtual void AddTensorSplits(std::vector<TensorSplit>& splits) const = 0;
   // The width of dense feed-forward parts; 0 when no layer has one.
   virtual int64_t FeedForwardWidth() const = 0;

@@ -17,7 +17,7 @@ using nn::Init;
 struct LatentConfig {
   int64_t width = 256;
   int64_t heads = 16;
-  int64_t q_lora_rank = 0;  // 0: queries come straight from the input
+  int64_t q_lora_rank = 0;  // 0: queries are projected directly from the input
   int64_t kv_lora_rank = 512;
   int64_t nope_width = 128;  // channels of a query and key head without positions
   int64_t rope_width = 64;   // ... and with

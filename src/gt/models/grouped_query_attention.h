@@ -26,7 +26,7 @@ class GroupedQueryAttention : public Attention {
 
  private:
   GroupedQueryConfig config_;
-  // Rows of wqkv stand in groups, one for each key/value head: its queries, its key, its value.
+  // Rows of wqkv are in groups, one for each key/value head: its queries, its key, its value.
   // Splitting by heads (tensor parallelism) then splits the matrix into equal contiguous parts.
   nn::Ref<nn::Linear> wqkv_, wo_;
   nn::Ref<nn::RmsNorm> q_norm_, k_norm_;
@@ -36,7 +36,7 @@ class GroupedQueryAttention : public Attention {
 // Fails for head counts that do not divide.
 GroupedQueryConfig GroupedQueryFromHf(const HfConfig& hf);
 
-// How tensor parallelism shares it out: by key/value heads and the queries that read them.
+// How tensor parallelism shards it: by key/value heads and the queries that read them.
 void AddGroupedQuerySplits(const GroupedQueryConfig& config, std::vector<TensorSplit>& splits);
 
 // The checkpoint's q_proj, k_proj, v_proj and o_proj. Its rotary channels are paired in halves.

@@ -38,7 +38,7 @@ std::unordered_map<std::string, nn::StateTensor> StateByName(LanguageModel& mode
   return tensors;
 }
 
-// Elements of the state that stand in one box, from all ranks that have some of them. Rank 0 asks for
+// Elements of the state that are in one box, from all ranks that have some of them. Rank 0 asks for
 // one box after another, in the order in which it writes; the others answer until it is done.
 class RegionGatherer {
  public:

@@ -10,7 +10,7 @@
 namespace gt {
 
 // Fills parameters and buffers of the model, which must be allocated, from the .safetensors files of
-// the folder; of a model that is spread over ranks, each reads its own parts. Files are
+// the folder; of a model that is sharded over ranks, each reads its own shards. Files are
 // memory-mapped, read on all cores and copied straight to where the model is; dtypes are converted to
 // the model's on the way. Tensors that are missing, that the model does not know or whose shapes
 // differ are one error that lists them all, and then nothing has been loaded.

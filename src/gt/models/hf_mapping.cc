@@ -12,7 +12,7 @@ namespace gt {
 namespace {
 
 // Whether a dimension of the view walks along a dimension of ours, of this size and stride. One of a
-// single element walks nowhere; it goes with the first of ours.
+// single element walks nowhere; it is matched to the first of ours.
 bool WalksAlong(int64_t count, int64_t step, size_t our_dim, int64_t our_size, int64_t our_stride) {
   if (count == 1) return our_dim == 0;
   return step >= our_stride && step < our_stride * our_size;

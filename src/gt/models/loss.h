@@ -10,7 +10,7 @@ namespace gt {
 
 struct LossConfig {
   // The tokens are taken in so many parts, one after another: logits exist for one part at a time,
-  // because their gradients are computed at once and logits themselves are never kept.
+  // because their gradients are computed immediately and logits themselves are never kept.
   int64_t chunks = 1;
   double z_loss = 0.0;  // weight of the squared logarithm of the softmax's denominator
 };

@@ -47,7 +47,7 @@ struct HfTensor {
 
 // How tensor parallelism treats the modules that match a pattern. Between blocks every rank has its
 // stretch of each sequence; a module that needs whole sequences gathers them, and one whose results
-// are parts of a sum adds them up and shares the sequence out again.
+// are partial sums reduce-scatters them along the sequence.
 struct TensorSplit {
   enum class Weight { kWhole, kRows, kColumns };
   enum class Sequence { kAsItIs, kGathered, kSummedAndShared };

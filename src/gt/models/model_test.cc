@@ -543,7 +543,7 @@ TEST_F(HfCheckpoint, RotaryChannelsMayBePairedInHalves) {
     }
     folder.SetWeights(weights);
     EXPECT_TRUE(expected.equal(LogitsOf(folder.path()))) << fixture;
-    // And out again in the order it came in.
+    // And it is written in the order in which it was read.
     ModelPtr model = BuildModelFromHf(folder.path(), {.max_length = 16});
     nn::Allocate(*model, at::kCPU);
     LoadHfWeights(*model, folder.path());

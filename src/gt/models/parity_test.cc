@@ -211,7 +211,7 @@ class HfCheckpointTest : public ::testing::TestWithParam<std::string> {
   fs::path out_;
 };
 
-// What was read and is written again is the same, byte by byte, whatever order our own tensors keep
+// What was read is written back the same, byte by byte, whatever order our own tensors keep
 // the rows in.
 TEST_P(HfCheckpointTest, ExportGivesBackTheSameBytes) {
   std::string folder = (kFixtures / GetParam()).string();

@@ -73,7 +73,7 @@ at::Tensor OnGpu(const at::Tensor& query, const at::Tensor& key, const at::Tenso
       /*compute_log_sumexp=*/true, /*dropout_p=*/0.0, /*is_causal=*/true, scale));
 }
 
-// Queries that are the last of the keys' positions: query i sees all keys but those that come after
+// Queries that are the last of the keys' positions: query i sees all keys but those after
 // position keys - queries + i. [batch, heads, length, width]
 at::Tensor LastQueries(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                        double scale) {

@@ -58,7 +58,7 @@ class Dropout : public Module {
   double share_;
 };
 
-// What stands after attention in a block: one SwiGlu, or a mixture of experts.
+// What follows attention in a block: one SwiGlu, or a mixture of experts.
 class FeedForward : public Module {
  public:
   explicit FeedForward(std::source_location where = std::source_location::current())

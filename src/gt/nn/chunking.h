@@ -1,4 +1,4 @@
-// Runs a module once for each chunk of its inputs, and puts the results together again: the eager
+// Runs a module once for each chunk of its inputs, and concatenates the results: the eager
 // producer of chunked regions, and the numerical reference of the pass `chunk`. Works in plain eager
 // runs and while a step is captured.
 //

@@ -3,7 +3,7 @@
 //
 // A row is a sequence and a slot is a position in it: what belongs to position p is in slot p. Rows of
 // different lengths therefore need no bookkeeping. A token sees the slots up to its own position, so
-// what padding left in the slots beyond is never seen, and is overwritten by the tokens that come.
+// what padding left in the slots beyond is never seen, and is overwritten by later tokens.
 //
 // Training knows nothing of this: without a cache in its inputs, attention computes what it always did.
 #pragma once

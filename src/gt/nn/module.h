@@ -101,7 +101,7 @@ class Module : public torch::nn::Module {
   void ForEachState(const std::function<void(const std::string&, at::Tensor&)>& visit);
   // Gives parameters memory on `device`, uninitialized, and moves buffers there.
   void AllocateOwn(at::Device device, at::ScalarType dtype);
-  // Adds what gives them their first values; those that are all alike get them at once.
+  // Adds what gives them their first values; constant ones (zeros, ones) are filled immediately.
   void AddInitialization(int64_t seed, std::vector<FillPiece>& pieces);
   // Parameters are of this type from now on. Before they are allocated, as the next.
   void StoreOwnAs(at::ScalarType dtype);

@@ -13,7 +13,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-// Where each token's rows are when rows stand in the order of their experts: slot t * k + j of the
+// Where each token's rows are when rows are in the order of their experts: slot t * k + j of the
 // tokens' order is row `to_rows[t * k + j]`, and row r is slot `to_slots[r]`.
 struct Order {
   at::Tensor to_slots;  // [tokens * k]
@@ -35,7 +35,7 @@ at::Tensor AddUpRows(const at::Tensor& rows, const at::Tensor& to_rows, int64_t 
   return rows.index_select(0, to_rows).view_symint({tokens, k, rows.sym_size(1)}).sum(1);
 }
 
-// Copies each token to the rows of its experts. Backward adds the rows up again.
+// Copies each token to the rows of its experts. Backward sums these rows.
 class SpreadTokens : public torch::autograd::Function<SpreadTokens> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& to_slots,
@@ -111,7 +111,7 @@ at::Tensor Router::DrawnExperts(const at::Tensor& scores) const {
   // interval of an expert without weight is no number.
   at::Tensor noise = at::frac(numbers.unsqueeze(1) * draw_phases_);
   at::Tensor race = (at::log(noise) * draw_intervals_).to(at::kFloat);
-  // Nothing of the scores is added, but the choice cannot be made before they are there: a schedule
+  // Nothing of the scores is added, but the choice cannot be made before they exist: a schedule
   // must find the same dependencies as with the router's own choice.
   race = at::add(race, scores, /*alpha=*/0);
   return std::get<1>(at::topk(race, config_.top_k, -1, true, false));

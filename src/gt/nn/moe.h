@@ -26,7 +26,7 @@ struct MoeConfig {
   Score score = Score::kSoftmax;
   bool normalize = false;  // chosen scores are divided by their sum
   double scale = 1.0;      // and multiplied by this
-  // Experts stand in `groups` equal groups; only the best `kept_groups` of them (by the sum of their
+  // Experts are in `groups` equal groups; only the best `kept_groups` of them (by the sum of their
   // two best choices) may be chosen from. 1: no groups.
   int64_t groups = 1;
   int64_t kept_groups = 1;
@@ -39,7 +39,7 @@ struct MoeInits {
   Init router, in, out;  // `in` for w1, `out` for w2 and w3
 };
 
-// Which experts a token goes to, and how much each counts.
+// Which experts a token is routed to, and how much each counts.
 struct Routing {
   at::Tensor experts;  // [tokens, k], int64
   at::Tensor weights;  // [tokens, k], float32

@@ -8,7 +8,7 @@
 
 namespace gt {
 
-// The pattern that says what is cut: --compile.ep_overlap.module_fqn, whose default stands for the
+// The pattern that says what is cut: --compile.ep_overlap.module_fqn, whose default means the
 // model's blocks, whatever they are called.
 std::string ChunkedModules(const LanguageModel& model, const EpOverlapSection& options);
 

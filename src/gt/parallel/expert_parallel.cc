@@ -13,7 +13,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-// Row i of the result is row order[i]. Backward goes by the inverse order, so nothing is scattered.
+// Row i of the result is row order[i]. Backward uses the inverse order, so nothing is scattered.
 class Reorder : public torch::autograd::Function<Reorder> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& rows, const at::Tensor& order,

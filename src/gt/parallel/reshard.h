@@ -1,4 +1,4 @@
-// Frees gathered parameters after a module's forward, and gathers them again when its backward
+// Frees gathered parameters after a module's forward, and re-gathers them when its backward
 // begins. For eager runs; in a captured step the pass reshard_after_forward does the same on the
 // graph.
 #pragma once

@@ -40,7 +40,7 @@ fails on one that does, so there is no cycle.
 std::vector<std::set<int>> WithoutTransitive(const std::vector<std::set<int>>& uses) {
   std::vector<std::set<int>> reached(uses.size()), kept(uses.size());
   for (size_t i = 0; i < uses.size(); ++i) {
-    // Later folders first: what they reach need not be named again.
+    // Later folders first: what they reach need not be repeated.
     for (auto use = uses[i].rbegin(); use != uses[i].rend(); ++use) {
       if (reached[i].contains(*use)) continue;
       kept[i].insert(*use);

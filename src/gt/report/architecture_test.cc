@@ -1,5 +1,5 @@
 // Includes point downwards: the order of folders is src/gt/folders.txt, the core includes no torch
-// header, and only tests include what is there for tests.
+// header, and only tests include what exists for tests.
 #include "gt/report/architecture.h"
 
 #include <gtest/gtest.h>

@@ -104,7 +104,7 @@ Grouping::Grouping(const Region& region, PictureGroups groups)
 }
 
 void Grouping::FormGroups() {
-  // The backward stands above all of the forward, so that neither keeps the other from merging.
+  // The backward is above all of the forward, so that neither keeps the other from merging.
   int32_t above_forward = 0;
   std::vector<int32_t> level = Levels(0);
   for (size_t i = 0; i < region_.size(); ++i) {
@@ -131,7 +131,7 @@ std::vector<int32_t> Grouping::Levels(int32_t lowest_of_backward) const {
 }
 
 // A group that waits for nothing (a range of numbers, the counts of this rank) has a low level.
-// It joins the last group of its likeness that everything that needs it stands above.
+// It joins the last group of its likeness that is below all of its users.
 void Grouping::MergeUpwards() {
   std::vector<std::vector<size_t>> users(groups_.size());
   for (size_t i = 0; i < region_.size(); ++i) {

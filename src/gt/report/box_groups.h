@@ -32,9 +32,9 @@ struct Likeness {
 //
 // Each node gets a level: at least that of everything it needs, and one more where that is of
 // another likeness. Nodes of one likeness and one level are a group. An edge that leaves a group
-// therefore leads to a higher level: to another likeness by the rule, and to the same likeness
+// therefore ends at a higher level: at another likeness by the rule, and at the same likeness
 // because the level would otherwise be the same and so the group. Levels grow along every path, so
-// no path comes back. Raising a whole group keeps the rule as long as what needs it stays above.
+// no path returns. Raising a whole group keeps the rule as long as what needs it stays above.
 class Grouping {
  public:
   Grouping(const Region& region, PictureGroups groups);

@@ -65,7 +65,7 @@ class Arrangement {
       lane_of_.push_back(box.chunk < 0 ? 0 : lane_of_chunk.at(box.chunk));
   }
 
-  // A box stands in the first row below everything it needs, the backward below all of the forward.
+  // A box is in the first row below everything it needs, the backward below all of the forward.
   // Rows of chunks follow each other for as long as there is a box of a chunk that waits for
   // nothing else.
   void AssignRows() {
@@ -225,7 +225,7 @@ class Arrangement {
     for (size_t k = 0; k < rows_.size(); ++k) visit(downwards ? k : rows_.size() - 1 - k);
   }
 
-  // Lanes are arranged one by one, each for itself; lane 0 comes last and sees them all. A long
+  // Lanes are arranged one by one, each for itself; lane 0 is last and sees them all. A long
   // edge holds on to itself more than to its ends, and so becomes straight.
   struct Pull {
     double sum = 0, weight = 0;
@@ -378,7 +378,7 @@ class Arrangement {
   std::vector<Item> items_;  // boxes first, each at its own number
   std::vector<std::vector<size_t>> paths_;
   std::vector<size_t> lane_of_, row_of_;  // by box
-  std::vector<size_t> order_;             // boxes, each behind those it needs
+  std::vector<size_t> order_;             // boxes, each after those it needs
   double middle_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Where the boxes of a picture (report/graph_boxes.h) stand, and where edges pass between them.
+// Where the boxes of a picture (report/graph_boxes.h) are, and where edges pass between them.
 // Coordinates grow to the right and down.
 #pragma once
 
@@ -43,7 +43,7 @@ struct BoxLayout {
   std::vector<Item> items;  // boxes first, each at its own number
   std::vector<Row> rows;    // from top to bottom; their tops and heights are left to who draws them
   std::vector<Lane> lanes;
-  // By edge: the items that it goes through, from its first box to its last.
+  // By edge: the items that it passes through, from its first box to its last.
   std::vector<std::vector<size_t>> paths;
   double width = 0;
 

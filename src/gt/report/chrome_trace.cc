@@ -12,7 +12,7 @@ std::string Dump(const nlohmann::json& value) {
   return value.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
 
-// In microseconds with nanoseconds behind the point. JSON has no word for what is not finite.
+// In microseconds, with nanoseconds after the decimal point. JSON has no infinity or NaN.
 std::string Time(double us) { return fmt::format("{:.3f}", std::isfinite(us) ? us : 0.0); }
 
 std::string Number(double value) { return std::isfinite(value) ? fmt::format("{}", value) : "0"; }

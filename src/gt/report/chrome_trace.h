@@ -23,15 +23,15 @@ struct TraceEvent {
   const nlohmann::json* args = nullptr;  // an object; shown when the bar is clicked
 };
 
-// Streams to the disk, so a trace may be larger than memory. The file is there after Finish(), and
-// until then one that was there before.
+// Streams to the disk, so a trace may be larger than memory. The file appears with Finish(); until
+// then an older file of that name is kept.
 class ChromeTrace {
  public:
   explicit ChromeTrace(const std::filesystem::path& path);
   ChromeTrace(const ChromeTrace&) = delete;
   ChromeTrace& operator=(const ChromeTrace&) = delete;
 
-  // Processes and lanes are shown in the order in which they first come.
+  // Processes and lanes are shown in order of first appearance.
   void Add(const TraceEvent& event);
 
   // A value over time, drawn as a curve above the lanes of `process`.

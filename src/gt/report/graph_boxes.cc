@@ -26,7 +26,7 @@ using boxes::Likeness;
 using boxes::Region;
 using boxes::TypeText;
 
-// Everything that is drawn: the region's groups, what comes in, what goes out, and the edges.
+// Everything that is drawn: the region's groups, its inputs and outputs, and the edges.
 class Boxes {
  public:
   Boxes(const Graph& graph, const PictureOptions& options)

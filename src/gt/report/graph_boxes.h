@@ -32,7 +32,7 @@ struct Box {
   BoxKind kind = BoxKind::kCompute;
   int32_t chunk = -1;  // -1: of all chunks
   bool backward = false;
-  std::vector<const Node*> nodes;  // none: stands for values from or for the rest of the step
+  std::vector<const Node*> nodes;  // none: represents values from or for the rest of the step
   std::string title;
   std::vector<std::string> lines;  // below the title
   std::vector<std::string> hover;  // listed when pointed at

@@ -1,4 +1,4 @@
-// In three steps: which nodes share a box (report/graph_boxes.h), where the boxes stand
+// In three steps: which nodes share a box (report/graph_boxes.h), where the boxes are
 // (report/box_layout.h), and how that is written down (Drawing).
 #include "gt/report/graph_picture.h"
 

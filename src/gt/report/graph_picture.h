@@ -1,6 +1,6 @@
 // A part of a graph as a picture: the nodes of some modules, gathered into boxes that a reader can
 // take in (a router, an exchange of tokens, the experts), with what they read from the rest of the
-// step and what they hand back. Chunks stand side by side in columns and time runs downwards, so
+// step and what they hand back. Chunks are side by side in columns and time runs downwards, so
 // that a region before and after chunking can be compared at a glance.
 #pragma once
 

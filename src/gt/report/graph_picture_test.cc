@@ -142,7 +142,7 @@ std::vector<Rectangle> BoxRectangles(const std::string& svg) {
   return boxes;
 }
 
-// What must hold of every picture: boxes lie inside of it and apart from each other, and edges lead
+// What must hold for every picture: boxes are inside it and do not overlap, and edges point
 // downwards.
 void ExpectReadable(const std::string& svg) {
   std::vector<std::smatch> size = Matches(svg, "<svg [^>]*viewBox=\"0 0 ([0-9]+) ([0-9]+)\"");
@@ -178,7 +178,7 @@ void ExpectFailure(Function function, ErrorCode code, const std::string& part) {
   }
 }
 
-// Every chunk has a column with the same boxes; what all share stands there once.
+// Every chunk has a column with the same boxes; what all share is drawn once.
 TEST(GraphPicture, ChunksStandInColumns) {
   for (int chunks : {2, 3}) {
     std::string svg = DrawMoe(ChunkedMoe(chunks).text());
@@ -242,7 +242,7 @@ TEST(GraphPicture, BoxesAreDescribed) {
 
 std::string InModule(std::string_view name) { return fmt::format("{{module = \"m.{}\"}}", name); }
 
-// A path that leaves a module and comes back makes two boxes of it: one would need itself.
+// A path that leaves a module and returns makes two boxes of it: one would depend on itself.
 TEST(GraphPicture, BoxesNeverNeedEachOther) {
   std::string svg = Draw(fmt::format("graph @g(%x: input \"x\" f32[2]) {{\n"
                                      "  %a = aten::exp(%x) : f32[2] {0}\n"
@@ -257,7 +257,7 @@ TEST(GraphPicture, BoxesNeverNeedEachOther) {
             (std::vector<std::string>{"input x", "one", "one", "result of the step", "two"}));
 }
 
-// What waits for nothing goes into the box that uses it.
+// What waits for nothing is in the box that uses it.
 TEST(GraphPicture, NodesWithoutOperandsJoinTheirUsers) {
   std::string svg = Draw(
       fmt::format("graph @g(%x: input \"x\" f32[2]) {{\n"
@@ -270,7 +270,7 @@ TEST(GraphPicture, NodesWithoutOperandsJoinTheirUsers) {
   EXPECT_EQ(Titles(svg), (std::vector<std::string>{"input x", "one", "result of the step", "two"}));
 }
 
-// Random graphs over few modules, where paths leave and come back all the time.
+// Random graphs over few modules, where paths often leave and return.
 TEST(GraphPicture, RandomGraphsCanBeDrawn) {
   std::mt19937 random(7);
   auto below = [&random](int limit) { return static_cast<int>(random() % limit); };

@@ -230,7 +230,7 @@ struct Slice {
   CategoryBytes bytes = {};
 };
 
-// One slice for each node, or `most` that share them out evenly.
+// One slice for each node, or `most` slices with the nodes divided evenly.
 std::vector<Slice> SlicesOf(const MemoryCurve& curve, size_t most) {
   size_t nodes = curve.during.size();
   std::vector<Slice> slices(std::min(nodes, most));
@@ -242,9 +242,9 @@ std::vector<Slice> SlicesOf(const MemoryCurve& curve, size_t most) {
     slices[i].bytes[static_cast<size_t>(MemoryCategory::kTemporary)] +=
         curve.scratch[static_cast<size_t>(slices[i].position)];
   }
-  // A storage is alive in consecutive slices: it enters at the first and leaves behind the last.
+  // A storage is alive in consecutive slices: it enters at the first and leaves after the last.
   std::vector<CategoryBytes> changes(slices.size() + 1, CategoryBytes{});
-  auto slice_from = [&slices](int64_t position) {  // the first slice at or behind a position
+  auto slice_from = [&slices](int64_t position) {  // the first slice at or after a position
     auto at = std::partition_point(slices.begin(), slices.end(), [position](const Slice& slice) {
       return slice.position < position;
     });

@@ -47,7 +47,7 @@ std::string MemoryLine(const MemoryCurve& curve);
 std::string MemoryJson(const Graph& graph, const MemoryCurve& curve);
 
 // The bytes alive over the step as areas stacked by category, with phases and the peak marked. A
-// long step is drawn by the largest node of each column, so that no peak is lost. `title` stands
+// long step is drawn by the largest node of each column, so that no peak is lost. `title` is
 // above it.
 std::string MemorySvg(const Graph& graph, const MemoryCurve& curve, const std::string& title);
 

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A step whose forward saves one tensor for each layer; `extra` goes in front of the backward.
+// A step whose forward saves one tensor for each layer; `extra` is before the backward.
 std::string Layers(int count, const std::string& extra = "") {
   std::string text = "graph @g(%x: input \"x\" f32[2, 4]";
   for (int i = 0; i < count; ++i) {
@@ -95,7 +95,7 @@ TEST(MemoryReportTest, FoldsOnlyWhatIsEqual) {
   EXPECT_EQ(rows[1].count, 2);
 }
 
-// Numbers inside of numbers fold as well, and only where every combination is there.
+// Numbers inside of numbers fold as well, and only where every combination exists.
 TEST(MemoryReportTest, FoldsNestedNumbers) {
   std::string text = "graph @g(";
   for (int layer = 0; layer < 3; ++layer) {
@@ -215,7 +215,7 @@ TEST(MemoryReportTest, SvgOfALongStepStaysSmall) {
   EXPECT_NE(svg.find("V95.2H"), std::string::npos);
 }
 
-// Names with bytes that are no text come out as text.
+// Names with bytes that are not valid text are shown as text.
 TEST(MemoryReportTest, LineNamesWhatMatters) {
   MemoryCurve curve;
   curve.peak = 1000 << 20;

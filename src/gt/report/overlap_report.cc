@@ -279,7 +279,7 @@ void WriteTimeline(ChromeTrace& trace, const Graph& graph, const Timeline& timel
                    std::string_view process) {
   SymbolValues symbols = graph.shapes().Hints();
   Intervals compute = ComputeUnion(timeline);
-  // Lane by lane: viewers show lanes in the order in which they come.
+  // Lane by lane: viewers show lanes in the order in which they first appear.
   std::vector<std::vector<const LaneSpan*>> lanes(timeline.lanes.size());
   for (const LaneSpan& span : timeline.spans) {
     lanes[static_cast<size_t>(span.lane)].push_back(&span);

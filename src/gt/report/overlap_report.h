@@ -1,6 +1,6 @@
 // How much of a step's communication is hidden behind its compute: as numbers, as a table, as a
 // trace, and a prediction beside what was measured. Time is always that of unions of intervals:
-// collectives of two groups that run at once are one time of communication, not two.
+// collectives of two groups that run at the same time are counted once, not twice.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct OverlapRow {
   double exposed = 0;  // of it: the rest
   double stalled = 0;  // while their waits hold up the compute stream
 };
-// In the order in which they first come.
+// In order of first appearance.
 std::vector<OverlapRow> OverlapRows(const Graph& graph, const Timeline& timeline);
 
 // Summary, peak memory and rows. Ends in a newline.

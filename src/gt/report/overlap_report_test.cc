@@ -147,7 +147,7 @@ collectives and copies
 TEST(OverlapReportTest, ComparesWithMeasured) {
   Simulated s = Step();
   Timeline measured = s.timeline;
-  // Measured, the first exchange took 5 longer, and all behind it came later.
+  // Measured, the first exchange took 5 longer, and everything after it was later.
   for (LaneSpan& span : measured.spans) {
     if (span.time.start >= 22) span.time = {span.time.start + 5, span.time.end + 5};
     if (span.node->result()->name() == "c") span.time.end += 5;

@@ -16,7 +16,7 @@ struct Character {
   std::size_t bytes = 1;
 };
 
-// The character that `text` begins with; a byte that does not begin one stands for itself.
+// The character that `text` begins with; a byte that does not begin one is a character of its own.
 Character FirstCharacter(std::string_view text) {
   const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);

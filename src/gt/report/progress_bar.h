@@ -29,7 +29,7 @@ std::string DurationText(double seconds);
 std::size_t TerminalWidth(std::FILE* file);
 
 // Draws nothing when `file` is not a terminal: lines in a pipe or a log are the trainer's business.
-// Other output goes between Clear() and the next Update().
+// Other output belongs between Clear() and the next Update().
 class ProgressBar {
  public:
   explicit ProgressBar(int64_t total, std::FILE* file = stderr);

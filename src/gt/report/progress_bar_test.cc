@@ -145,7 +145,7 @@ TEST(ProgressBarTest, RedrawsOneLineOfATerminal) {
     bar.Update(10, "");
     terminal.Output();
   }
-  EXPECT_EQ(terminal.Output(), "\r\x1b[K");  // also when it goes away
+  EXPECT_EQ(terminal.Output(), "\r\x1b[K");  // also when it is destroyed
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ uint64_t TakeVarint(std::string_view& bytes) {
   return value;
 }
 
-// Reads an Event, a Summary or a Value, according to `path`, the fields that lead to it.
+// Reads an Event, a Summary or a Value, according to `path`, the fields above it.
 void Decode(std::string_view bytes, const std::string& path, Event& event) {
   while (!bytes.empty()) {
     const uint64_t tag = TakeVarint(bytes);

@@ -7,7 +7,7 @@
 namespace gt {
 namespace {
 
-// Stretch `index` and, behind it, stretch 2 * parts - 1 - index.
+// Stretch `index` followed by stretch 2 * parts - 1 - index.
 at::Tensor OwnStretches(const at::Tensor& x, int64_t parts, int64_t index) {
   int64_t stretch = x.size(1) / (2 * parts);
   return at::cat({x.narrow(1, index * stretch, stretch),

@@ -36,8 +36,8 @@ struct DataProgress {
   int64_t rows = 0;  // of every batch
 };
 
-// Every rank of the job has one, and all make the same calls. A rank writes and reads its own parts of
-// the tensors; a checkpoint made under one layout is loaded under any other.
+// Every rank of the job has one, and all make the same calls. A rank writes and reads its shards of
+// the tensors; a checkpoint made under one layout can be loaded under any other.
 class Checkpointer {
  public:
   Checkpointer(const Config& config, LanguageModel& model, const AdamW& optimizer,
@@ -45,8 +45,8 @@ class Checkpointer {
 
   // Creates the folder and makes sure that a checkpoint can be written there.
   void Prepare() const;
-  // What the checkpoints after `step` will take of the disk beyond those that are there. Those that
-  // --checkpoint.keep_latest_k 0 keeps for ever count as one, since somebody may move them away: the
+  // The disk space that checkpoints after `step` will need beyond the existing ones. Those that
+  // --checkpoint.keep_latest_k 0 keeps forever count as one, since somebody may move them away: the
   // disk may be full later, which is logged.
   SpaceNeed SpaceAfter(int64_t step) const;
   // Loads what --checkpoint.load_step asks for, or the latest if there is one; nothing: there is none.

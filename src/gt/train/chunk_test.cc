@@ -192,7 +192,7 @@ TEST(ChunkedStep, KeepsItsBitsUnderEveryOtherOption) {
     config.compile.ep_overlap.keep_chunks_across_roots = true;
     config.compile.executor = ExecutorKind::kReference;
     comparison.ExpectSame(expected, config);
-    // One rank has no collective to add gradients in front of.
+    // One rank has no collective to add gradients before.
     config.compile.ep_overlap.disable_early_grad_accumulation = false;
     comparison.ExpectSame(expected, config);
   }

@@ -26,7 +26,7 @@ void Fault::Strike(int64_t at_rank, int64_t at_step, c10::Device device) const {
       std::this_thread::sleep_for(std::chrono::hours(1));
       break;
     case Kind::kMemory: {
-      constexpr int64_t kBatch = 16 << 10;  // what comes before the step's first large tensor
+      constexpr int64_t kBatch = 16 << 10;  // allocated before the step's first large tensor
       LimitMemory(device, MemoryOf(device).current + kBatch);
       break;
     }

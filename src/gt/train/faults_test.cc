@@ -242,7 +242,7 @@ class FaultsTest : public ::testing::Test {
     return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
   }
 
-  // The ranks of a job that was just started, or started again: none of those `before`.
+  // The ranks of a job that was just started or restarted: none of those `before`.
   std::vector<pid_t> WaitForRanks(Program& launcher, const std::set<pid_t>& before) {
     while (launcher.Running()) {
       std::vector<pid_t> ranks = ChildrenOf(launcher.pid());
@@ -261,7 +261,7 @@ class FaultsTest : public ::testing::Test {
   int logs_ = 0;
 };
 
-// Most kills come at a step chosen at random, some at a random moment of the start.
+// Most kills happen at a step chosen at random, some at a random moment of the start.
 void FaultsTest::KillManyTimes(int kills, int64_t steps, int64_t interval) {
   Strings flags = {"--model.n_layers",      "1",
                    "--training.steps",      std::to_string(steps),
@@ -285,7 +285,7 @@ void FaultsTest::KillManyTimes(int kills, int64_t steps, int64_t interval) {
     if (i % 5 == 4) {
       Sleep(static_cast<double>(below(1000)) / 1e3);
     } else {
-      // Steps after the last checkpoint are done again and overwrite their lines.
+      // Steps after the last checkpoint are repeated and overwrite their lines.
       size_t until = reached + 1 + below(2);
       while (job->Running() && StepsDone("killed") < until) Sleep(0.001);
       Sleep(static_cast<double>(below(20)) / 1e3);
@@ -302,7 +302,7 @@ void FaultsTest::KillManyTimes(int kills, int64_t steps, int64_t interval) {
     EXPECT_EQ(said.find(crash), std::string::npos) << crash << " of a rank that survived:\n"
                                                    << said;
   }
-  if (kills >= 20) {  // so many that some come in the middle of a step
+  if (kills >= 20) {  // so many that some happen in the middle of a step
     std::regex in_a_module(R"(waited in collective [0-9]+ \([a-z_]+ on 'fsdp', [a-z0-9_.]+\))");
     EXPECT_TRUE(std::regex_search(said, in_a_module)) << said;
   }
@@ -484,7 +484,7 @@ TEST_F(FaultsTest, APortInUseIsNamed) {
               {"GT-E0804", fmt::format("rank 0 cannot open port {}", port.number())});
 }
 
-// It was going to run for ever; then it continues where it was stopped.
+// It was going to run forever; then it continues where it was stopped.
 TEST_F(FaultsTest, AJobAskedToStopSavesAndLeaves) {
   auto job = Launch("stopped", {"--training.steps", "100000", "--lr_scheduler.decay_type", "none"});
   while (job->Running() && StepsDone("stopped") < 3) Sleep(0.005);

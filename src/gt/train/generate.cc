@@ -37,7 +37,7 @@ class TextBatch {
       last.push_back(row.unseen() - 1);
       longest = std::max(longest, row.unseen());
     }
-    // Padding comes after the tokens of a row, so that none of them sees it.
+    // Padding is after the tokens of a row, so that none of them sees it.
     at::Tensor tokens = at::zeros({static_cast<int64_t>(rows_.size()), longest}, at::kLong);
     for (size_t i = 0; i < rows_.size(); ++i) {
       std::copy(rows_[i].tokens.begin() + rows_[i].seen, rows_[i].tokens.end(),
@@ -98,7 +98,7 @@ std::string TextStream::PushByte(char byte) {
   std::string out;
   std::string longer = bytes_ + byte;
   // What is cut short counts as one broken character; anything else that is not valid is a byte
-  // that cannot stand here, and ends what came before it.
+  // that is not allowed here, and ends the character before it.
   if (!bytes_.empty() && !IsValidUtf8(longer) && ToValidUtf8(longer) != kReplacementUtf8) {
     out = Finish();
     longer = byte;

@@ -20,7 +20,7 @@ namespace gt {
 // Text of tokens as they are generated, never a part of a character.
 class TextStream {
  public:
-  // `codec` must outlive the stream. The prompt's tokens are context: their text does not come out.
+  // `codec` must outlive the stream. The prompt's tokens are context: their text is not returned.
   TextStream(const TextCodec& codec, std::span<const int32_t> prompt);
   std::string Push(int32_t token);
   std::string Finish();  // what is left: U+FFFD for bytes that no token completed

@@ -1,5 +1,5 @@
-// The parts of a training job on one rank that are there before its step is compiled, made in the
-// order of the members. Nothing here needs memory for parameters.
+// The parts of a training job on one rank that exist before its step is compiled, made in the order
+// of the members. Nothing here needs memory for parameters.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -1,8 +1,8 @@
 // Whether a step is still planned for the tokens that its experts get. Every run of a captured step
 // reads how many rows arrive from each rank; this adds them up, and on steps that follow from their
 // number alone all ranks compare what they have: mean and maximum of every layer. When that is far
-// from what the step was planned for, it is worth a new plan. All ranks come to the same answer with
-// the same loads, so they can plan alike.
+// from what the step was planned for, it is worth a new plan. All ranks reach the same answer with
+// the same loads, so their plans are identical.
 //
 // Between those steps it adds a few numbers that the run has read anyway: no communication, and
 // nothing that waits for the device.
@@ -53,7 +53,7 @@ class LoadWatch {
   void Add(SymbolValues values);
 
   // After every step, on all ranks. Nothing on steps without a comparison, and for models without
-  // exchanges of tokens. A rank that stands for all has its own loads alone.
+  // exchanges of tokens. A rank that represents all ranks has only its own loads.
   std::optional<Agreement> AfterStep(int64_t step);
 
   // Whether ranks compare after this step.

@@ -350,7 +350,7 @@ TEST(LoadWatch, ComparesOnStepsThatFollowFromTheirNumber) {
   });
 }
 
-// Four ranks: each has its own loads, and all come to the same mean, maximum and answer.
+// Four ranks: each has its own loads, and all reach the same mean, maximum and answer.
 TEST(LoadWatch, RanksAgreeOnMeanAndMaximum) {
   for (const char* load : {"zipf:1.2", "router", "balanced"}) {
     SCOPED_TRACE(load);

@@ -114,7 +114,7 @@ TEST_P(MemoryPolicies, GiveTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(DebugModels, MemoryPolicies, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return fmt::format("{}", info.index); });
 
-// Dropout does drop: with it the loss is another, and another again with other draws.
+// Dropout does drop: with it the loss differs, and differs between draws.
 TEST(Dropout, DrawsFromTheSeededGenerator) {
   Config config = JobOf("llama3", "tiny", 2, 16);
   config.model.dropout = 0.2;
@@ -350,7 +350,7 @@ TEST_F(MemoryFaults, AHostWithoutRoomForActivationsIsNamed) {
   EXPECT_NE(error.message().find("--compile.cpu_offload_budget_gb"), std::string::npos);
 }
 
-// Draws do not depend on which rank's thread comes first, nor on an interruption.
+// Draws do not depend on which rank's thread is first, nor on an interruption.
 TEST_F(MemoryFaults, DropoutOnRanksThatAreThreadsIsReproducible) {
   Config config = Job(2);
   config.model.dropout = 0.1;

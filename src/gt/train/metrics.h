@@ -36,10 +36,10 @@ struct StepMetrics {
 class MetricsFile {
  public:
   // Creates the folder and metrics.jsonl in it; throws when that is not possible, before any work is
-  // done. Of a file that is there, the lines up to `steps_done` are kept: a continued run writes the
+  // done. Of an existing file, the lines up to `steps_done` are kept: a continued run writes the
   // same file that an uninterrupted one would have written.
   explicit MetricsFile(const std::string& folder, int64_t steps_done = 0);
-  // Written through to the system at once: a run that dies keeps every finished step.
+  // Flushed to the system immediately: a run that dies keeps every finished step.
   void Write(const StepMetrics& metrics);
   const std::string& path() const { return path_; }
 

@@ -111,7 +111,7 @@ int64_t WeightCopies(const ModelReport& report, const std::map<int32_t, BlockSiz
   return 2 * largest * bytes;
 }
 
-// Numbers that a matrix leaves behind for backward, for one token: what goes in and what comes out.
+// Numbers that a matrix leaves behind for backward, for one token: its inputs and its outputs.
 // Results of attention's matrices are kept once more after they were turned and laid out for the
 // kernel, and those of a gate (w1) after its activation.
 int64_t KeptFor(ModelPart part, const std::string& name, const at::Tensor& parameter,

@@ -110,7 +110,7 @@ ModelPtr BuildFrom(const ModelSource& source, int64_t length) {
   if (!source.hf_folder.empty()) return BuildModelFromHf(source.hf_folder, {.max_length = length});
   Config config = source.config;
   config.training.seq_len = length;
-  // Weights are converted once, when they are there, and not in every pass: auto on no GPU.
+  // Weights are converted once, when they are loaded, and not in every pass: auto on no GPU.
   config.training.mixed_precision_param = ComputeDtype::kAuto;
   config.device = DeviceChoice::kCpu;
   config.debug.moe_force_load_balance = false;

@@ -168,7 +168,7 @@ TEST_F(OverlapTest, AProfileShowsWhatWasHidden) {
     EXPECT_GT(summary.compute, 0);
     EXPECT_LE(summary.compute, summary.step);
     EXPECT_NEAR(summary.hidden + summary.exposed, summary.communication, 1e-6);
-    // At least the time that the links say lies between launch and end.
+    // At least the time between launch and end that the links predict.
     EXPECT_GE(summary.communication, 0.5 * SummarizeOverlap(*captured.predicted).communication);
     EXPECT_GT(shown->costs.size(), 20u);
     EXPECT_NE(CompareTable(*shown->graph, *captured.predicted, shown->timeline).find("all_to_all"),

@@ -48,7 +48,7 @@ void WriteSpan(ChromeTrace& trace, const OpProfiler::Span& span) {
   std::string name = span.module.empty() ? span.op : span.op + " (" + span.module.str() + ")";
   TraceEvent event{name, phase, "gt", "host", span.host_start, span.host_duration, &args};
   trace.Add(event);
-  // Operators inside others would stand above them on the device's lane without telling more.
+  // Operators inside others would be above them on the device's lane without telling more.
   if (!span.device_start || span.depth > 0) return;
   event.lane = "device";
   event.start_us = *span.device_start;

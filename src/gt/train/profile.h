@@ -31,7 +31,7 @@ class StepProfile {
     Timeline timeline;
     CostTable costs;  // of its operators
   };
-  // Writes the file; nothing comes back for an eager step.
+  // Writes the file; returns nothing for an eager step.
   std::optional<Shown> Finish(const std::string& path);
 
  private:

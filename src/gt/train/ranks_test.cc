@@ -298,7 +298,7 @@ class UnevenStepsTest : public ChunkedRanksTest {};
 
 TEST_P(UnevenRanksTest, LearnWhatOneRankDoes) { ExpectWhatOneRankLearns(GetParam(), 3); }
 
-// Whatever is packed together, gathered again or hidden: the bits are those of the eager run.
+// Whatever is packed together, re-gathered or hidden: the bits are those of the eager run.
 TEST_P(UnevenStepsTest, PackedAndHiddenTheyGiveTheSameBits) {
   const bool experts = GetParam().ep > 1;
   auto configured = [&](const char* name) {
@@ -385,7 +385,7 @@ TEST_F(RanksJobTest, UnevenShardsLearnTheSame) {
   }
 }
 
-// Ranks with parts of other sizes come to the same schedule.
+// Ranks with shards of different sizes arrive at the same schedule.
 TEST_F(RanksJobTest, UnevenShardsOverlapAlike) {
   for (double headroom : {0.0, 0.02, 1.0}) {
     Config config = ManyRanks(LayoutsOfExperts()[1], "uneven");

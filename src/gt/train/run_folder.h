@@ -35,7 +35,7 @@ class RunFolder {
   std::optional<FolderClaim> checkpoints_claim_;  // of a folder elsewhere
 };
 
-// The checkpoint folder itself, or one beside it if checkpoints of another run are there: a later run
+// The checkpoint folder itself, or one beside it if it has checkpoints of another run: a later run
 // would continue from a mixture.
 std::string FolderWithoutCheckpoints(const std::string& folder);
 

@@ -1,5 +1,5 @@
-// What a run writes while it goes on: a line and a bar for people, metrics for programs. Of the first
-// rank alone; on the others nothing happens.
+// What a run writes while it is running: a line and a bar for people, metrics for programs. Only on
+// the first rank; on the others nothing happens.
 #pragma once
 
 #include <cstdint>

@@ -101,7 +101,7 @@ int32_t Sampler::Next(std::span<const float> logits) {
     passed += entry.chance;
     if (target < passed) return entry.token;
   }
-  // Rounding left the sum a little below 1. Of what is there, take one that can be.
+  // Rounding left the sum a little below 1: take the last token that has a chance.
   auto possible = std::find_if(chances.rbegin(), chances.rend(),
                                [](const TokenChance& entry) { return entry.chance > 0.0; });
   return possible->token;

@@ -20,7 +20,7 @@ struct TokenChance {
   double chance = 0.0;
 };
 
-// The tokens that may come next and their chances, which add up to 1. First top_k, then top_p of
+// The candidate next tokens and their chances, which add up to 1. First top_k, then top_p of
 // what that left. Of equally likely tokens the one with the smaller id is kept.
 std::vector<TokenChance> NextTokenChances(std::span<const float> logits,
                                           const SamplingOptions& options);

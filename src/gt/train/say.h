@@ -10,7 +10,7 @@
 
 namespace gt {
 
-// Prints the line at once. A line that cannot be written does not end the run.
+// Prints the line immediately. A line that cannot be written does not end the run.
 void SayLine(const std::string& line);
 
 // Of the first rank alone.

@@ -30,7 +30,7 @@ int64_t Now() {
 
 void Note(int signal) {
   // Batch systems signal every process of a job, and launchers pass signals on: the same request
-  // comes twice.
+  // arrives twice.
   constexpr int64_t kSameRequest = 1'000'000'000;
   if (received_signal != 0 && Now() - received_at > kSameRequest) {
     std::signal(signal, SIG_DFL);

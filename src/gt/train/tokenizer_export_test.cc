@@ -72,13 +72,13 @@ TEST_F(TokenizerExport, NothingOfAnEarlierTokenizerStays) {
   Config config;
   config.model.hf_path = hf_.string();
   EXPECT_EQ(TextCodec(config).tokenizer(), nullptr);
-  // And it is forgotten when there is a tokenizer again.
+  // And it is forgotten once there is a tokenizer.
   ExportTokenizer(TextCodec(kShipped), "", hf_.string());
   EXPECT_EQ(ExportedTokenizer(hf_.string()), hf_.string());
 }
 
 // Where a model keeps its own tokenizer, all that was published with it stays as it was, also when the
-// export goes to the very folder that it came from.
+// export is written to the folder that it was read from.
 TEST_F(TokenizerExport, OwnTokenizerKeepsItsFiles) {
   std::filesystem::path original = folder_ / "original";
   std::filesystem::create_directory(original);

@@ -15,8 +15,8 @@
 namespace gt {
 namespace {
 
-// Exactly where each rank's loader was, or, when the data is now shared out among another number of
-// ranks, so far on as all of them together had read.
+// Exactly where each rank's loader was, or, when the data is now sharded over another number of
+// ranks, as far as all of them together had read.
 void ContinueData(Job& job, Progress& progress, const DataProgress& data) {
   auto readers = static_cast<int64_t>(data.loaders.size());
   const int64_t readers_now = job.mesh.size(MeshAxis::kBatch);
@@ -47,7 +47,7 @@ void Resume(Job& job, TrainingState& state) {
   Checkpointer& checkpoints = *state.checkpoints;
   Progress& progress = state.progress;
   checkpoints.Prepare();
-  job.world.Barrier();  // the folder is there
+  job.world.Barrier();  // the folder exists
   std::optional<DataProgress> data = checkpoints.Load(&progress);
   if (!data) return;
   ContinueData(job, progress, *data);

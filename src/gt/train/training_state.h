@@ -43,7 +43,7 @@ struct BeforeStep {
 };
 
 // Fails with NonFiniteLoss. The state before the step and the batch that broke it are left as a
-// checkpoint: continuing from it runs into the same numbers again.
+// checkpoint: continuing from it reproduces the same numbers.
 [[noreturn]] void FailNonFinite(Job& job, TrainingState& state, const StepMetrics& metrics,
                                 BeforeStep before);
 
