@@ -1,6 +1,6 @@
 // Memory for many small objects that die together or are replaced by others of the same size: the
 // nodes of a graph. Allocating is moving a pointer, neighbours in time are neighbours in memory,
-// and everything is given back at once. Runs no destructors; not thread safe.
+// and everything is freed together. Runs no destructors; not thread safe.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ class Arena {
 
   // Aligned for any object.
   void* Allocate(size_t bytes);
-  // `bytes` as allocated. The memory goes to the next allocation of that size.
+  // `bytes` as allocated. The next allocation of that size reuses the memory.
   void Free(void* memory, size_t bytes);
 
  private:

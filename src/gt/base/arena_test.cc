@@ -27,7 +27,7 @@ TEST(Arena, GivesMemoryOfItsOwnToEach) {
   for (const auto& [memory, bytes] : given) arena.Free(memory, bytes);
 }
 
-// What was freed is given out again for the same size, so that passes that replace nodes do not
+// Freed memory is reused for the same size, so that passes that replace nodes do not
 // make the graph grow.
 TEST(Arena, ReusesWhatWasFreed) {
   Arena arena;

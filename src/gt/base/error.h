@@ -37,7 +37,7 @@ class Error : public std::runtime_error {
   Error(ErrorCode code, std::string message);
 
   ErrorCode code() const { return code_; }
-  // The message without the code in front, for callers that wrap it.
+  // The message without the leading code, for callers that wrap it.
   const std::string& message() const { return message_; }
 
  private:

@@ -46,7 +46,7 @@ TEST(FqnPattern, TwoStarsSelectTheOutermostModule) {
   EXPECT_EQ(MatchingPrefix("**.moe", "layers.3.attention"), std::nullopt);
 }
 
-// What stands outside of every module is in none.
+// What is outside of every module is in none.
 TEST(FqnPattern, NothingLeadsTheEmptyName) {
   EXPECT_EQ(MatchingPrefix("**", ""), std::nullopt);
   EXPECT_EQ(MatchingPrefix("layers.*", ""), std::nullopt);

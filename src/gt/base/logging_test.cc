@@ -28,7 +28,7 @@ TEST_F(LoggingTest, WritesLevelAndMessageToStderrOnly) {
   EXPECT_NE(line.find("info: 1 of 2 with braces {}\n"), std::string::npos) << line;
 }
 
-// A message is text by the time it reaches the back end; braces in it must not be formatted again.
+// A message is text by the time it reaches the back end; braces in it must not be formatted twice.
 TEST_F(LoggingTest, ArgumentsAreNeverTakenForFormats) {
   CaptureStderr();
   log::Error("{}", "{} {0} %v");

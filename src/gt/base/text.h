@@ -31,8 +31,8 @@ std::string Quoted(std::string_view text);
 // the shell would not hand it on as it is.
 std::string ShellWord(std::string_view text);
 
-// Breaks at spaces so that no line exceeds `width` (a longer word stands alone). Lines after the
-// first start with `indent` spaces, which count.
+// Breaks at spaces so that no line exceeds `width` (a longer word gets its own line). Lines after
+// the first start with `indent` spaces, which count.
 std::string Wrapped(std::string_view text, std::size_t width, std::size_t indent);
 
 // "2026-11-16 14:51:24", where this machine is.

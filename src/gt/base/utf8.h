@@ -1,5 +1,5 @@
-// UTF-8, byte by byte. Everything after ToValidUtf8 may rely on valid text and need not check
-// again.
+// UTF-8, byte by byte. Everything after ToValidUtf8 may rely on valid text and need not
+// recheck it.
 #pragma once
 
 #include <cstddef>

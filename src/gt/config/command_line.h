@@ -52,11 +52,11 @@ class CommandLine {
   // Positional arguments are taken in the order they were added.
   CommandLine& Positional(std::string name, std::string* variable, std::string help);
   CommandLine& OptionalPositional(std::string name, std::string* variable, std::string help);
-  // Takes all that remain, and so comes last.
+  // Takes all that remain, and so is last.
   CommandLine& Positionals(std::string name, StringList* variable, std::string help);
 
   // Adds every option of the config, and --config FILE (also --job.config_file FILE), which may be
-  // repeated. Flags win over files wherever they stand, and later files over earlier ones.
+  // repeated. Flags win over files wherever they are, and later files over earlier ones.
   CommandLine& WithConfig(ConfigBinding config);
   // For a struct that BindConfig(Config*), a function in the struct's namespace, describes.
   template <typename Config>

@@ -74,7 +74,7 @@ class Option {
   const std::string& path() const { return path_; }
   const std::string& help() const { return help_; }
   const Binding& binding() const { return binding_; }
-  // May stand without a value, which then is true: booleans, and choices such as auto, false, true.
+  // May be without a value, which then is true: booleans, and choices such as auto, false, true.
   bool is_flag() const;
   // Whether the text is one of the values that it can have, for booleans and choices.
   bool Names(std::string_view text) const;

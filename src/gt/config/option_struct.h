@@ -30,7 +30,7 @@
 namespace gt {
 
 // Collects the options of a struct, section by section in the order of their lines. The group of the
-// options outside of any section comes first and has no name.
+// options outside of any section is first and has no name.
 class OptionCollector {
  public:
   explicit OptionCollector(std::string help) : groups_{{"", std::move(help), {}}} {}

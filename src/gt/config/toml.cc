@@ -36,7 +36,7 @@ void AppendUtf8(std::uint32_t code_point, std::string& out) {
   }
 }
 
-// TOML allows '_' only between two digits. Nothing is returned where one stands anywhere else.
+// TOML allows '_' only between two digits. Nothing is returned where one is anywhere else.
 std::optional<std::string> WithoutUnderscores(std::string_view text) {
   std::string digits;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -91,7 +91,7 @@ class Parser {
     return true;
   }
 
-  // What stands at the cursor, for messages.
+  // What is at the cursor, for messages.
   std::string Here() const {
     if (AtEnd()) return "the end of the file";
     std::string_view rest = text_.substr(position_);

@@ -26,7 +26,7 @@ struct Value {
 // list`.
 std::string Describe(const Value& value);
 
-// A key with its section in front, such as "training.steps".
+// A key prefixed with its section, such as "training.steps".
 struct Entry {
   std::string path;
   int line = 0;

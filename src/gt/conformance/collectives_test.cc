@@ -26,7 +26,7 @@ const std::string& Group() {
   return *name;
 }
 
-// These send memory as it lies; other layouts are rejected on both sides.
+// These send memory as it is; other layouts are rejected on both sides.
 TensorOptions Sent(Case& c) {
   return {.layout = c.Chance(0.8) ? LayoutChoice::kContiguous : LayoutChoice::kRegular};
 }

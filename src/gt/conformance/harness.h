@@ -4,13 +4,11 @@
 // dimensions), aliasing, and for views the offset. Three variants:
 //   static    all extents are numbers;
 //   symbolic  some extents are input symbols. The rule's answer, evaluated at the extents it was
-//   hinted with, must be
-//             libtorch's; and at other extents that satisfy the guards it left, it must be
-//             libtorch's again. A rule that bakes a hint into its answer fails here, and so does
-//             one that pins a symbol by a guard without need;
+//             hinted with, must be libtorch's; and at other extents that satisfy the guards it
+//             left, it must be libtorch's too. A rule that bakes a hint into its answer fails
+//             here, and so does one that pins a symbol by a guard without need;
 //   data      some extents are data symbols. The rule must not ask about them; strides are compared
-//   where these extents
-//             are at least 2 (rules take them as neither 0 nor 1).
+//             where these extents are at least 2 (rules take them as neither 0 nor 1).
 // In the static variant the facts that the operator declares are checked as well (fact_checks.h).
 //
 // A file of cases registers generators like this (arguments in schema order, missing ones are left
@@ -117,7 +115,7 @@ class Case {
   Case& SameTensor();
   // Passes the tensors that `add` adds as one list argument. A None() inside is a missing element.
   Case& TensorList(const std::function<void(Case&)>& add);
-  // Any argument that is not a tensor. A number may stand where the schema says Tensor.
+  // Any argument that is not a tensor. A number may be given where the schema says Tensor.
   Case& Arg(Argument argument);
   Case& None() { return Arg(std::monostate()); }
   Case& Int(Dim value) { return Arg(std::move(value)); }

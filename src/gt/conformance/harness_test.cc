@@ -628,7 +628,7 @@ class Runner {
       std::set<SymbolId> symbols;
       predicate.expression.ForEachSymbol([&](SymbolId id) { symbols.insert(id); });
       if (symbols.size() != 1 || c_.env_.symbol(*symbols.begin()).hint < 2) continue;
-      // MustEqual() may demand that a symbol equals a number; then the number stands among the
+      // MustEqual() may demand that a symbol equals a number; then the number is among the
       // arguments.
       if (MustBeNumber(*symbols.begin())) continue;
       return "the rule pins a symbol: " + predicate.ToString(c_.env_.Namer());

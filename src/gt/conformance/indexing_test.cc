@@ -191,7 +191,7 @@ void Joined(Case& c, int64_t rank, bool promote) {
   c.Int(c.Chance() ? dim : dim - rank);
 }
 Conform kCat("aten::cat", [](Case& c) { Joined(c, c.Random(1, 5), c.Chance(0.3)); });
-// An empty vector may stand among tensors of any rank.
+// An empty vector may be among tensors of any rank.
 Conform kCatEmpty("aten::cat", [](Case& c) {
   Shape sizes = c.RandomShape(2, 4);
   DType dtype = c.Pick(kAllTypes);

@@ -70,7 +70,7 @@ Conform kViewDType({"aten::view.dtype", "aten::view_copy.dtype"}, [](Case& c) {
   // here.
   auto layout = c.Chance(0.7) ? LayoutChoice::kContiguous : LayoutChoice::kDense;
   Shape shape = c.RandomShape(0, 3);
-  // Reading more bytes at once needs a last size that allows it.
+  // Viewing as a wider dtype needs a last size that allows it.
   if (!shape.empty() && c.Chance(0.6)) shape.back() *= c.Pick({2, 4, 8});
   c.Tensor(c.Pick(kAllTypes), shape, {.layout = layout});
   c.Arg(c.Pick(kAllTypes));
@@ -119,7 +119,7 @@ Conform kUnsqueeze({"aten::unsqueeze", "aten::unsqueeze_copy"}, [](Case& c) {
   Self(c);
   c.Int(c.RandomDim(SelfRank(c) + 1));
 });
-// Whether a dimension goes must be known, so it cannot depend on data.
+// Whether a dimension is removed must be known, so it cannot depend on data.
 constexpr ConformOptions kNoData = {.data_variant = false};
 Conform kSqueeze(
     {"aten::squeeze", "aten::squeeze_copy"}, [](Case& c) { Self(c); }, kNoData);

@@ -120,7 +120,7 @@ class Loader::Impl {
     return prepared;
   }
 
-  // Everything that decides which batches come.
+  // Everything that decides which batches are made.
   nlohmann::json Job() const {
     const auto id = [](std::optional<int32_t> value) {
       return value ? nlohmann::json(*value) : nlohmann::json();

@@ -80,7 +80,7 @@ class Loader {
   nlohmann::json State() const;
 
   // Refuses (CheckpointMismatch) the state of other data, of another rank or number of ranks, or of
-  // options that would lead to other batches. Compressed files are read again up to the place.
+  // options that would lead to other batches. Compressed files are reread up to the place.
   void Restore(const nlohmann::json& state);
 
   // Seconds that Next() waited for batches to be ready, in all.

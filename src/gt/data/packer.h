@@ -38,7 +38,7 @@ class Packer {
   void NextRow(int64_t* tokens, int64_t* labels, int64_t* positions);
 
   const PackerPlace& place() const { return place_; }
-  // Tokenizes the unit at `place` again and goes on at its token.
+  // Retokenizes the unit at `place` and continues at its token.
   void Seek(const PackerPlace& place);
 
  private:

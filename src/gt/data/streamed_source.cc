@@ -33,8 +33,8 @@ class UnitReader {
         if (form_ == TextForm::kText || !IsBlank(unit)) return true;
       } else {
         RefuseEndlessLine(rest);
-        // As much again as could not be cut: then a long line is searched for its end a few times,
-        // not once for every read.
+        // Grows by the size of what could not be cut: then a long line is searched for its end a
+        // few times, not once for every read.
         Grow(std::max(rest.size(), kFirstRead));
       }
     }

@@ -12,7 +12,7 @@
 namespace gt {
 namespace {
 
-// Which row comes when: a pure function of the step, so that any place can be entered at once.
+// The order of the rows: a pure function of the step, so that any place can be entered directly.
 class RowOrder {
  public:
   RowOrder(int64_t rows_of_epoch, bool shuffle, uint64_t seed)

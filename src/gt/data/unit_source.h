@@ -11,7 +11,7 @@
 
 namespace gt {
 
-// Where a unit stands in the order of all ranks. The last three say how a compressed file is
+// Where a unit is in the order of all ranks. The last three say how a compressed file is
 // entered: which file of the epoch's order, which block of it, and the number of the block's first
 // unit.
 struct UnitPlace {

@@ -28,11 +28,11 @@ class InputBinder {
     int32_t input;
     int32_t dim;
     Dim expected;
-    bool binds;  // the first place a symbol stands alone
+    bool binds;  // the first place where a symbol is alone
   };
   const Graph& graph_;
   std::vector<SizeCheck> checks_;      // dimensions that mention symbols
-  std::vector<c10::DimVector> sizes_;  // plain extents; -1 where a symbol stands
+  std::vector<c10::DimVector> sizes_;  // plain extents; -1 where there is a symbol
 };
 
 }  // namespace gt

@@ -1,5 +1,5 @@
-// Host memory for what is moved out of the device's: page-locked where there is a GPU, so that copies
-// run side by side with kernels. Page-locking costs milliseconds, so buffers are kept and used again.
+// Host memory for what is moved out of the device's: page-locked where there is a GPU, so that
+// copies overlap with kernels. Page-locking costs milliseconds, so buffers are kept and reused.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -11,7 +11,7 @@
 
 namespace gt {
 
-// One piece of it. Whoever fills it again must wait for `last_read`.
+// One piece of it. Whoever refills it must wait for `last_read`.
 struct HostBuffer {
   std::byte* data = nullptr;
   size_t bytes = 0;

@@ -52,7 +52,7 @@ class Program {
  private:
   using Register = int32_t;
 
-  struct TensorSlot {  // where on the kernel's stack an operand goes
+  struct TensorSlot {  // where on the kernel's stack an operand is put
     int32_t argument;
     int32_t element;  // position in a list argument; -1: not a list
     Register source;

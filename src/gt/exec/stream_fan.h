@@ -13,8 +13,8 @@ namespace gt {
 // How many parts are worth while on a device.
 size_t StreamFanWidth(c10::Device device);
 
-// Calls body(0) ... body(parts - 1). What was queued before comes before all of them, what is queued
-// after comes after all of them.
+// Calls body(0) ... body(parts - 1). What was queued before runs before all of them, what is
+// queued after runs after all of them.
 void RunSideBySide(c10::Device device, size_t parts, const std::function<void(size_t)>& body);
 
 }  // namespace gt

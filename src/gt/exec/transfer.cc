@@ -118,8 +118,8 @@ c10::Stream ComputeStream(c10::Device device) {
 }
 
 // Copies that nobody has waited for yet, by the address they write to. Their number is small: the
-// tensors of a layer or two. What is copied must not be freed meanwhile: its memory would be another
-// tensor's at once.
+// tensors of a layer or two. What is copied must not be freed meanwhile: its memory would be
+// reused immediately.
 class InFlight {
  public:
   void Add(const at::Tensor& result, const at::Tensor& source, EventPtr done) {

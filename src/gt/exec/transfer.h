@@ -1,8 +1,9 @@
 // Moving tensors between the device's memory and the host's while kernels run: what gt::offload,
-// gt::reload and gt::wait_transfer do (ops/transfers.cc). On a GPU copies run on streams of their own,
-// one for each direction, and one for the few bytes of token counts that the host reads (KernelOf in
-// torch_bridge/convert.h): these must not wait until gigabytes of activations are gone. A wait lets the compute
-// stream go on after the copy, the host never waits. Without a GPU the same nodes copy at once.
+// gt::reload and gt::wait_transfer do (ops/transfers.cc). On a GPU copies run on their own streams:
+// one for each direction, and one for the few bytes of token counts that the host reads (KernelOf
+// in torch_bridge/convert.h), which must not wait for gigabytes of activations. A wait lets the
+// compute stream continue after the copy; the host never waits. Without a GPU the same nodes copy
+// immediately.
 #pragma once
 
 #include <ATen/core/Tensor.h>

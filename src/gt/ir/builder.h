@@ -1,4 +1,4 @@
-// Making nodes: a new one by the names of its arguments, or the same one again.
+// Making nodes: a new one by the names of its arguments, or a copy of one.
 //
 //   NodeBuilder(graph, *kView).Set("self", value).Set("size", sizes).With(meta).Insert(before);
 #pragma once

@@ -9,7 +9,7 @@
 namespace gt {
 
 // "%mm (aten::mm, module 'layers.0.wq')". Nodes without results are called `without_results`, which
-// may be empty; `more` is put behind the module, before the bracket.
+// may be empty; `more` is put after the module, before the bracket.
 std::string DescribeNode(const Node& node, std::string_view without_results = "a node",
                          std::string_view more = {});
 

@@ -24,9 +24,9 @@ struct GraphDiff {
   std::map<std::string, Count> by_operator;  // operators whose count changed
   std::map<std::string, Count>
       by_module;  // modules in which nodes were added or removed: removed, added
-  // Printed as they stand in the text form, in graph order; nodes of nested graphs included.
-  // Inputs, outputs, symbols, facts and guards that came or went stand first, with a word that says
-  // what they are.
+  // Printed as in the text form, in graph order; nodes of nested graphs included.
+  // Inputs, outputs, symbols, facts and guards that were added or removed are first, with a word
+  // that says what they are.
   std::vector<std::string> added;
   std::vector<std::string> removed;
   std::vector<Change> changed;  // same name, but another operator, arguments, types or metadata
@@ -40,7 +40,7 @@ struct GraphDiff {
 // Nodes are matched by the name of their first result, which passes never change; nodes without
 // results by the symbols they bind, or else by their text.
 GraphDiff Diff(const Graph& before, const Graph& after);
-// "no difference", or a summary followed by the lines with -, + and ~ in front.
+// "no difference", or a summary followed by the lines prefixed with -, + and ~.
 std::string Print(const GraphDiff& diff);
 
 }  // namespace gt

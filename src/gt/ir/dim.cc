@@ -52,7 +52,7 @@ int CompareAtoms(const AtomPtr& a, const AtomPtr& b) {
 }
 
 int CompareMonomials(const Atoms& a, const Atoms& b) {
-  // Higher degree first, so that s0 * s1 stands before s0.
+  // Higher degree first, so that s0 * s1 is before s0.
   if (a.size() != b.size()) return a.size() > b.size() ? -1 : 1;
   for (size_t i = 0; i < a.size(); ++i) {
     if (int order = CompareAtoms(a[i], b[i])) return order;
@@ -487,7 +487,7 @@ Dim FloorDiv(const Dim& a, const Dim& b) {
     int64_t by = *b.as_const();
     if (by < 0) return FloorDiv(-a, -b);  // what follows needs a remainder that is not negative
     std::tie(whole, numerator) = DimBuilder::DivideTerms(a, by, {});
-    // A remainder known to lie in [0, by) adds nothing; what is left may still share a factor with
+    // A remainder known to be in [0, by) adds nothing; what is left may still share a factor with
     // the divisor.
     if (numerator.is_const()) return whole + FloorDiv(numerator, b);
     int64_t gcd = Gcd(numerator.CoefficientGcd(), by);

@@ -67,7 +67,7 @@ class Dim {
   friend bool operator!=(const Dim& a, const Dim& b) { return !(a == b); }
   uint64_t Hash() const;
 
-  // Visits each symbol once for every place it stands in.
+  // Visits each symbol once per occurrence.
   void ForEachSymbol(const std::function<void(SymbolId)>& visit) const;
   bool Contains(SymbolId id) const;
 
@@ -76,7 +76,7 @@ class Dim {
   // The number this is when symbol i has values[i]. Throws on division by zero and on overflow.
   int64_t Evaluate(SymbolValues values) const;
 
-  // Splits a sum into what stands left and right of an equality so that both sides print without
+  // Splits a sum into the left and right sides of an equality so that both sides print without
   // minus signs: s0 - 4 gives (s0, 4).
   std::pair<Dim, Dim> SplitBySign() const;
   // Greatest common divisor of the coefficients of all non-constant terms (0 for a constant), and

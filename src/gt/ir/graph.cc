@@ -106,7 +106,7 @@ Value* Graph::AddInput(InputRole role, std::string name, TensorType type, std::s
   input->value.index_ = static_cast<int32_t>(inputs_.size());
   if (value_name.empty()) {
     // "layers.0.attention.wq.weight" reads better than "input_3", and stays the same when inputs
-    // come and go.
+    // are added or removed.
     std::string base = input->name;
     for (char& c : base) {
       if (!isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '.') c = '_';
@@ -502,7 +502,7 @@ uint64_t Graph::Hash() const {
     uint64_t base = 0;
     if (const Node* producer = value->producer()) {
       auto number = static_cast<size_t>(producer->number_);
-      // A broken graph, which may use a value before it is there, has a hash too.
+      // A broken graph, which may use a value before it is defined, has a hash too.
       base = number < first_number.size() ? first_number[number] : ~uint64_t{0};
     }
     return base + static_cast<uint64_t>(value->index());

@@ -286,7 +286,7 @@ class Graph {
   // Null: there is none of that name.
   Value* FindValue(std::string_view name) const;
   Value* FindValue(Name name) const;
-  // Makes room for that many values, for those who know how many will come.
+  // Makes room for that many values, for callers that know how many they will add.
   void ReserveNames(size_t count) { by_name_.Reserve(count); }
 
  private:
@@ -322,7 +322,7 @@ void ForEachNestedGraph(const Node& node, Visit&& visit) {
   }
 }
 
-// Runs the node's rule again and returns what its result types should be. Questions go to the
+// Reruns the node's rule and returns what its result types should be. Questions go to the
 // graph's ShapeEnv.
 std::vector<TensorType> InferTypes(const Node& node);
 

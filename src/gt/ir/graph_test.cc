@@ -157,7 +157,7 @@ TEST_F(GraphTest, TakenNamesAreRefused) {
   EXPECT_EQ(graph.FindValue(neg->result()->name()), neg->result());
 }
 
-// Nodes of any size come and go.
+// Nodes of any size are added and removed.
 TEST_F(GraphTest, NodesWithManyOperands) {
   for (int32_t count : {1, 10, 100, 1000, 100, 10, 1}) {
     std::vector<Value*> values(static_cast<size_t>(count), x);

@@ -141,7 +141,7 @@ char Lexer::PeekCharacter() const {
 
 void Lexer::TakePercentAsOperator() {
   position_ = token_.offset + 1;
-  // Behind an operator stands an operand, never floor division.
+  // An operator is followed by an operand, never by floor division.
   token_.kind = Token::Kind::kPunctuation;
   token_.text = source_->text().substr(token_.offset, 1);
   Advance();
@@ -342,7 +342,7 @@ std::string Unquoted(std::string_view body, size_t offset, const SourceText& sou
       result += body[i];
       continue;
     }
-    // The lexer took the character behind a backslash into the string, so there is one.
+    // The lexer took the character after a backslash into the string, so there is one.
     switch (const char c = body[++i]; c) {
       case '"':
       case '\\':

@@ -45,7 +45,7 @@ struct Token {
     kPunctuation,  // one character, or one of == != <= >= //
   };
   Kind kind = Kind::kEnd;
-  bool quoted = false;       // a value or global whose name stands in quotes
+  bool quoted = false;       // a value or global whose name is in quotes
   bool starts_line = false;  // nothing but space between it and the line's beginning
   std::size_t offset = 0;    // of its first character
   // Values and globals without % or @, strings without their quotes but with their escapes.
@@ -61,7 +61,7 @@ struct Token {
 // A lexer is a position in the text: copying it is how the parser remembers a place to come back
 // to.
 //
-// "//" begins a comment, except inside square brackets behind an operand, where it is floor
+// "//" begins a comment, except inside square brackets after an operand, where it is floor
 // division: sizes are written there, and `f32[s0 // 2]` is what people type.
 class Lexer {
  public:
@@ -69,9 +69,9 @@ class Lexer {
 
   const Token& token() const { return token_; }
   void Advance();
-  // The next character that is not a space, behind the current token; 0 at the end.
+  // The next character after the current token that is not a space; 0 at the end.
   char PeekCharacter() const;
-  // Splits a value token: its '%' was an operator. The next token begins right behind it.
+  // Splits a value token: its '%' was an operator. The next token begins right after it.
   void TakePercentAsOperator();
 
  private:
@@ -87,7 +87,7 @@ class Lexer {
   Token token_;
 };
 
-// Characters of a name that needs no quotes behind % or @.
+// Characters of a name that needs no quotes after % or @.
 bool IsPlainName(std::string_view name);
 // A letter or '_', then letters, digits and '_'.
 bool IsIdentifier(std::string_view text);
@@ -95,7 +95,7 @@ bool IsIdentifier(std::string_view text);
 // Appends the text in double quotes. Any sequence of bytes survives: what is not printable UTF-8
 // becomes \xHH.
 void AppendQuoted(std::string& out, std::string_view text);
-// Undoes the escapes of a string token that lies at `offset`.
+// Undoes the escapes of a string token that is at `offset`.
 std::string Unquoted(std::string_view body, std::size_t offset, const SourceText& source);
 
 }  // namespace gt

@@ -39,8 +39,8 @@ struct OperandList {
 };
 using GraphRef = std::shared_ptr<const Graph>;
 
-// One argument of a node. Arguments stand in schema order, one for each, defaults filled in.
-// Integers and symbolic integers are both Dims. A number may stand where the schema says Tensor:
+// One argument of a node. Arguments are in schema order, one for each, defaults filled in.
+// Integers and symbolic integers are both Dims. A number may be given where the schema says Tensor:
 // libtorch's "wrapped number", which takes part in type promotion as a Python scalar does.
 using Argument = std::variant<std::monostate, OperandRef, OperandList, Dim, Shape, double, bool,
                               std::string, DType, Device, Layout, MemoryFormat, std::vector<double>,
@@ -68,7 +68,7 @@ enum class ArgKind : uint8_t {
 struct ArgSpec {
   std::string name;
   ArgKind kind = ArgKind::kTensor;
-  bool optional = false;           // "?" behind the type
+  bool optional = false;           // "?" after the type
   bool optional_elements = false;  // Tensor?[]
   bool symbolic = false;           // SymInt, for checking against libtorch
   int fixed_length = -1;           // int[2]; a single int is accepted for such lists

@@ -39,7 +39,7 @@ enum class Aliasing : uint8_t {
 enum class ViewKind : uint8_t {
   kNone,         // no view
   kReshape,      // elements in row-major order, under the sizes it is given
-  kSameOrder,    // elements in row-major order; dimensions of size one come or go
+  kSameOrder,    // elements in row-major order; adds or removes dimensions of size 1
   kGeometry,     // other sizes, strides and offset, and nothing else
   kStrides,      // the sizes and strides it is given
   kStorage,      // as kStrides; its offset counts from the beginning of the storage

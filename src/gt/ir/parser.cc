@@ -85,7 +85,7 @@ std::unique_ptr<Graph> GraphParser::ParseGraph(const Graph* outer) {
 void GraphParser::ParseHead(Graph& graph) {
   constexpr size_t kCharactersPerValue = 160;
   graph.ReserveNames(in_.source().text().size() / kCharactersPerValue);
-  // Inputs come before the block that declares their symbols, so that block is read first.
+  // Inputs are before the block that declares their symbols, so that block is read first.
   const Lexer inputs = in_.place();
   SkipInputs();
   if (in_.AcceptWord("symbols")) ParseSymbols(in_, sizes_, graph.shapes());

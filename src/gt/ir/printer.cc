@@ -74,7 +74,7 @@ class Printer {
     WriteList(open, dims, close, [this](const Dim& dim) { Write(dim); });
   }
 
-  // Entries on one line if they fit, else one on each; `separator` stands behind each entry but the
+  // Entries on one line if they fit, else one on each; `separator` is after each entry but the
   // last, and may be left out between lines when `line_separates`.
   template <typename Range, typename Each>
   void WriteEntries(const Range& range, std::string_view separator, bool line_separates, int indent,

@@ -131,7 +131,7 @@ void ShapeEnv::AddFact(const Dim& a, const Dim& b) {
     if (symbols_[id].kind != Symbol::Kind::kData) continue;
     if (std::optional<Dim> value = difference.SolveFor(id)) {
       solved_[id] = *value;
-      // A symbol that no other fact mentions stands in no other solution.
+      // A symbol that no other fact mentions is in no other solution.
       const FactList facts = id < facts_about_.size() ? facts_about_[id] : FactList();
       if (facts.first >= 0 && facts.first == facts.last) return;
       for (auto& [other, expression] : solved_) {

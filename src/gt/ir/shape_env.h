@@ -100,7 +100,7 @@ class ShapeEnv {
   bool LessOrEqual(const Dim& a, const Dim& b) { return !Less(b, a); }
   bool IsZero(const Dim& a) { return Equal(a, 0); }
   // For shape rules: a size bound by data counts as neither 0 nor 1 (broadcasting and contiguity
-  // then have one answer for every batch; kernels handle the real value when it comes).
+  // then have one answer for every batch; kernels handle the real value at run time).
   bool IsOne(const Dim& size);
   bool IsEmptySize(const Dim& size);
   // As Equal, but a comparison that only data could decide is false instead of an error.

@@ -101,7 +101,7 @@ TEST_F(ShapeEnvTest, FactsDecide) {
   EXPECT_EQ(env.KnownEqual(u + v, s), true);
   EXPECT_TRUE(env.Equal((u + v) * t, s * t));
   EXPECT_FALSE(env.Equal(u + v, s + Dim(1)));
-  // Facts build on each other, in whatever order they come.
+  // Facts build on each other, in whatever order they are added.
   const Dim w = Dim::Symbol(env.AddDataSymbol(2)), x = Dim::Symbol(env.AddDataSymbol(2));
   env.AddFact(x, w * Dim(2));
   env.AddFact(w, u);

@@ -62,7 +62,7 @@ Dim SizeParser::ParseSum() {
 
 // As in Python: * // % bind alike, from the left, and a leading minus binds closer than // and %,
 // unlike the minus between two terms. Signs are carried along as long as possible, because the
-// number behind one may fit only when negative.
+// number after one may fit only when negative.
 Dim SizeParser::ParseProduct(bool subtracted) {
   bool negative = false;
   auto accept_signs = [&] {

@@ -1,5 +1,5 @@
 // The text form of graphs, .gtir: what dumps, tests and stored graphs are written in. Printing and
-// parsing again gives an equal graph: same structure, types, arguments, metadata, roles, symbols,
+// reparsing gives an equal graph: same structure, types, arguments, metadata, roles, symbols,
 // facts, guards and modules, and the same value names.
 //
 //   graph @step(%w: param "w" f32[2, 8], %x: input "x" f32[s0, 8]) {
@@ -13,13 +13,13 @@
 // A graph is inputs, up to four stanzas in this order (symbols, facts, guards, modules; their entries
 // are on lines of their own or separated by ';'), nodes, and outputs. In detail:
 //
-//   type       f32[s0, 16] is row-major; other strides directly behind: f32[s0, 16]{1, s0}; a
+//   type       f32[s0, 16] is row-major; other strides directly after: f32[s0, 16]{1, s0}; a
 //              device other than the CPU last: f32[2] @cuda:0; none: left undefined by libtorch
 //   size       + - * and parentheses, floordiv(a, b), min(a, b), max(a, b); also read: % and,
 //              inside square brackets, //
 //   node       results = operator(arguments) binds [u0] : types offset [4] {metadata}; a part that
-//              has nothing to say is left out, several types stand in parentheses
-//   argument   tensors that lead the schema stand by position, all others as name = value, and
+//              has nothing to say is left out, several types are in parentheses
+//   argument   tensors that lead the schema are positional, all others as name = value, and
 //              those equal to the schema's default are left out. Values: %x, [%x, none], 2,
 //              s0 * 4, 2.0, 1e-05, inf, true, [1, s0], "text", none, f32, "cuda:0" for devices,
 //              strided, preserve, or a graph, which shares the symbols of the one around it
@@ -46,7 +46,7 @@ struct PrintOptions {
 };
 
 std::string Print(const Graph& graph, const PrintOptions& options = {});
-// One node, as it stands in the text form; for messages.
+// One node, as in the text form; for messages.
 std::string Print(const Node& node, const PrintOptions& options = {});
 std::string Print(const TensorType& type, const ShapeEnv& shapes);
 

@@ -90,8 +90,8 @@ TEST(TextTest, PrintsSymbolsFactsAndBinding) {
 )");
 }
 
-// Lists that do not fit into a line stand one entry a line, so that dumps of long lists can be
-// compared.
+// Lists that do not fit on a line are printed one entry per line, so that dumps of long lists can
+// be compared.
 TEST(TextTest, BreaksLongLists) {
   ExpectFixedPoint(R"(graph @g(
     %layers.0.attention.wq.weight: param "layers.0.attention.wq.weight" f32[2, 8],
@@ -570,7 +570,7 @@ TEST(TextTest, EveryPrefixAndEveryDamagedByteIsHandled) {
   }
 }
 
-// Printing and parsing again loses nothing that the hash or the text shows, and the graph still
+// Printing and reparsing loses nothing that the hash or the text shows, and the graph still
 // verifies.
 TEST(TextTest, RandomGraphsRoundTrip) {
   for (uint64_t seed = 0; seed < 400; ++seed) {

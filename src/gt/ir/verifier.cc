@@ -128,7 +128,7 @@ class Verifier {
   void CountUses(const Graph& graph, const Value& value);
 
   bool IsDefined(const Graph& graph, const Value* value, int32_t before) const;
-  // What is wrong with a size expression or a type where it stands; empty if nothing is.
+  // What is wrong with a size expression or a type where it is used; empty if nothing is.
   std::string ProblemWith(const Dim& dim) const;
   std::string ProblemWith(const TensorType& type) const;
   bool Same(const Dim& a, const Dim& b) const;

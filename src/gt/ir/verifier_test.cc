@@ -421,7 +421,7 @@ class HostileNodeMaker {
   std::vector<Value*> values_;
 };
 
-// Whatever stands in a graph, verifying it ends, and with nothing but an Error; shape rules see
+// Whatever is in a graph, verifying it ends, and with nothing but an Error; shape rules see
 // only arguments that they can read.
 TEST(VerifierTest, HostileNodesEndInErrors) {
   for (uint64_t seed = 0; seed < 20000; ++seed) {

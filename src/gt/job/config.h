@@ -51,7 +51,7 @@ struct Config {
 };
 
 // Every option bound to the members of `config`, section by section in the order above; the group of
-// the options outside of any section comes first and has no name. `config` must outlive the result.
+// the options outside of any section is first and has no name. `config` must outlive the result.
 ConfigBinding BindConfig(Config* config);
 
 // What forward and backward compute in (training.mixed_precision_param). `auto` takes what GPUs are

@@ -83,7 +83,7 @@ TEST(ConfigFingerprint, ChangesWithEveryOptionOutsideOfTheTable) {
   EXPECT_GT(seen.size(), 30u);
 }
 
-// What the table names must be there, or a renamed option would silently be covered again.
+// What the table names must exist, or a renamed option would silently be covered again.
 TEST(ConfigFingerprint, TheTableHasNoStaleEntries) {
   Config config;
   const std::vector<Option> options = AllOptions(&config);

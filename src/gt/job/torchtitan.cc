@@ -213,7 +213,7 @@ constexpr auto kOptions = std::to_array<TorchtitanOption>({
     {"validation.dataloader.*", kIgnored},
 });
 
-// The row of the option itself goes before that of its section.
+// The row of the option itself is before that of its section.
 const TorchtitanOption* RowOf(std::string_view key) {
   const TorchtitanOption* section = nullptr;
   for (const TorchtitanOption& option : kOptions) {

@@ -54,7 +54,7 @@ void AddFlags(CommandLine& line, LaunchOptions* options) {
 constexpr const char* kSummary = "starts the ranks of a job on this machine";
 
 // The path that it was started from tells more in a list of processes than /proc/self/exe. But
-// after a build another program lies there, and a restart must run the one that began the job.
+// after a build another program is there, and a restart must run the one that began the job.
 std::string ThisProgram() {
   struct stat running;
   struct stat named;
@@ -67,7 +67,7 @@ std::string ThisProgram() {
 }
 
 // The port that was bound, which is `port` unless that is 0; or why it cannot be. The socket is
-// closed again: rank 0 listens there, a moment later.
+// closed: rank 0 listens on the port a moment later.
 std::optional<int64_t> TryPort(int64_t port, std::string* problem) {
   const FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   // Connections of the last run that are still being forgotten do not matter to the ranks either.

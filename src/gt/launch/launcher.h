@@ -1,4 +1,4 @@
-// gt launch: all ranks of a job on one machine, as processes, started again when one fails.
+// gt launch: all ranks of a job on one machine, as processes, restarted when one fails.
 #pragma once
 
 #include <cstdint>

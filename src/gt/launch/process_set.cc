@@ -274,7 +274,7 @@ void Job::Close(std::size_t rank, std::size_t stream) {
   Write(streams_[stream], streams_[stream].merger.Finish(rank));
 }
 
-// What a process printed before it ended lies in its pipes. Their end is not waited for: a process
+// What a process printed before it ended is in its pipes. Their end is not waited for: a process
 // that was started by it and left its group may hold them open for ever.
 void Job::FinishEnded() {
   // By index: writing may find that more have ended.
@@ -305,7 +305,7 @@ void Job::BreakLines(bool all) {
 
 void Job::Write(Stream& stream, std::string_view text) {
   while (!text.empty() && !stream.gone && AwaitRoom(stream)) {
-    // A pipe with room takes this much at once; more could block.
+    // A pipe with room takes this much in one write; more could block.
     const std::size_t size = std::min<std::size_t>(text.size(), PIPE_BUF);
     const ssize_t written = write(stream.fd, text.data(), size);
     if (written >= 0) {

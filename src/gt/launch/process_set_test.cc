@@ -45,7 +45,7 @@ class ProcessSetTest : public ::testing::Test {
   ProcessSetOptions options_;
 };
 
-// Ends with the given status once the mark is there.
+// Ends with the given status once the mark exists.
 std::string EndAfter(const std::string& mark, const std::string& end) {
   return fmt::format("while [ ! -e $MARKS/{} ]; do sleep 0.01; done; {}", mark, end);
 }

@@ -23,7 +23,7 @@ class SignalRelay {
   int fd() const { return pipe_.read.get(); }
   // The signals that came since the last call, in order.
   std::vector<int> Take();
-  // Signals have their old effect again. Those that came before are still there to be taken.
+  // Signals have their old effect again. Those that came before can still be taken.
   void Stop();
 
  private:

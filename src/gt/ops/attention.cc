@@ -104,7 +104,7 @@ void CpuFlashRule(RuleContext& ctx) {
   CheckNoDropout(ctx, 3);
   const TensorType& query = qkv.query;
   ctx.Return(Like(ctx, query));
-  // Sums of exponentials lie as [batch, length, heads].
+  // Sums of exponentials are laid out as [batch, length, heads].
   DType sums = query.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   TensorType lse =
       ContiguousType(sums, query.device,
@@ -193,8 +193,8 @@ void EfficientBackwardRule(RuleContext& ctx) {
   ctx.Return(std::move(grad));
 }
 
-// cuDNN's output lies like the query, also where it is not as wide: innermost dimensions are filled
-// first.
+// cuDNN's output has the query's layout, also where it is not as wide: innermost dimensions are
+// filled first.
 Shape MatchingStrides(ShapeEnv& env, const TensorType& query, const Shape& sizes) {
   std::array<size_t, 4> order = {0, 1, 2, 3};
   for (size_t i = 1; i < order.size(); ++i) {
@@ -287,8 +287,8 @@ void CheckFlexHeads(RuleContext& ctx, const Qkv& qkv, bool grouped) {
   }
 }
 
-// The result lies as [batch, length, heads, width], so that joining the heads afterwards moves
-// nothing.
+// The result is laid out as [batch, length, heads, width], so that joining the heads afterwards
+// moves nothing.
 void FlexRule(RuleContext& ctx) {
   Qkv qkv = CheckedQkv(ctx, 0);
   std::vector<const TensorType*> captures = ctx.Tensors(3);
@@ -329,7 +329,7 @@ Dim ForwardFlops(const CostContext& ctx) {
   return Dim(2) * Pairs<0>(ctx) * (ctx.Tensor(0).sizes[kWidth] + ctx.Tensor(2).sizes[kWidth]);
 }
 
-// Scores again, then gradients of scores, query and key (width of keys), of weights and values
+// Recomputed scores, gradients of scores, query and key (width of keys), of weights and values
 // (width of values).
 Dim BackwardFlops(const CostContext& ctx) {
   return Dim(2) * Pairs<1>(ctx) *

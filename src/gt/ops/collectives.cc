@@ -1,5 +1,5 @@
 // Communication between ranks: libtorch's functional collectives. Each starts an exchange and
-// returns at once; the values of its result may be read only behind wait_tensor.
+// returns immediately; the values of its result may be read only after wait_tensor.
 #include <fmt/format.h>
 
 #include "gt/ops/registry.h"
@@ -11,7 +11,7 @@ namespace {
 
 using rules::ReturnContiguous;
 
-// These send the memory as it lies. libtorch fails on anything else, on every rank, while the step
+// These send the memory as it is. libtorch fails on anything else, on every rank, while the step
 // runs.
 void CheckContiguous(RuleContext& ctx, const TensorType& input) {
   rules::RequireContiguous(ctx, input.sizes, input.strides,
@@ -118,7 +118,7 @@ void RegisterCollectives(OperatorTable& table) {
       AllToAllRule, Collective::kAllToAll, DimOrder::kAcrossRanks, RecomputeClass::kExchange);
   add("_c10d_functional::broadcast(Tensor input, int src, str group_name) -> Tensor", SameSizesRule,
       Collective::kBroadcast, DimOrder::kKept);
-  // Returns its argument. It is no view all the same: where it stands is when the program waits.
+  // Returns its argument, yet is no view: its position decides when the program waits.
   add("_c10d_functional::wait_tensor(Tensor tensor) -> Tensor", CollectiveWaitRule,
       Collective::kWait, DimOrder::kKept)
       .aliasing = Aliasing::kAlways;

@@ -11,8 +11,8 @@ namespace {
 
 using namespace rules;  // NOLINT: the vocabulary of this file
 
-// Factory options stand in every schema in the order dtype, layout, device, pin_memory; `first` is
-// where dtype stands.
+// Factory options are in the order dtype, layout, device, pin_memory in every schema; `first` is
+// the position of dtype.
 TensorType Made(RuleContext& ctx, Shape sizes, DType fallback, int first) {
   for (const Dim& size : sizes) {
     if (size.is_const() ? *size.as_const() < 0 : ctx.env().Less(size, 0)) {

@@ -72,7 +72,7 @@ class AdvancedIndex {
     CollectIndices(given);
     std::array<size_t, rules::kMaxRank> order;
     Arrange(self, given, order);
-    // The kernel walks the result; the indexed tensor stands still along the replaced dimensions.
+    // The kernel walks the result; the indexed tensor has stride 0 along the replaced dimensions.
     source_ = {self.dtype, self.device, {}, {}};
     size_t before = 0, after = 0;
     bool placed = false;
@@ -123,7 +123,7 @@ class AdvancedIndex {
     }
   }
 
-  // Order of the tensor's dimensions: as they are if the indexed ones stand together, else the
+  // Order of the tensor's dimensions: as they are if the indexed ones are adjacent, else the
   // indexed ones first.
   void Arrange(const TensorType& self, const std::vector<const TensorType*>& given,
                std::array<size_t, rules::kMaxRank>& order) {

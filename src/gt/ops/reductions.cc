@@ -90,7 +90,7 @@ void ExtremumRule(RuleContext& ctx) {
   RequireElements(ctx, ctx.Tensor(0), mask);
   ReturnReduced(ctx, ctx.Tensor(0).dtype, mask, ctx.Bool(2));
 }
-// max.dim, min.dim: values and where they stand.
+// max.dim, min.dim: values and their indices.
 void ExtremumWithIndexRule(RuleContext& ctx) {
   uint64_t mask = OneDim(ctx, 1);
   RequireElements(ctx, ctx.Tensor(0), mask);

@@ -313,7 +313,7 @@ void SortDimensions(ShapeEnv& env, const Shape& sizes, std::span<const Shape* co
   auto is_zero = [&env](const Dim& stride) {
     return stride.is_const() ? stride.Is(0) : env.EqualOrUnknown(stride, 0);
   };
-  // Positive if `inner` must lie outside `outer`, negative if the order is right, 0 if no operand
+  // Positive if `inner` must be outside `outer`, negative if the order is right, 0 if no operand
   // cares.
   auto compare = [&](int inner, int outer) {
     for (const Shape* operand : strides) {
@@ -321,7 +321,7 @@ void SortDimensions(ShapeEnv& env, const Shape& sizes, std::span<const Shape* co
       const Dim& b = (*operand)[outer];
       if (is_zero(a) || is_zero(b)) continue;
       if (int order = CompareStrides(env, a, b)) return order;
-      // Equal strides: the larger dimension goes outside.
+      // Equal strides: the larger dimension is outside.
       if (sizes[inner] != sizes[outer] && CompareStrides(env, sizes[inner], sizes[outer]) > 0) {
         return 1;
       }

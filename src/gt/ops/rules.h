@@ -41,7 +41,7 @@ class Promotion {
   explicit Promotion(const RuleContext& ctx) : ctx_(ctx) {}
   void AddTensor(const TensorType& tensor);
   void AddNumber(const Argument& number);
-  // Whatever stands at the schema position: a tensor, a number, or nothing.
+  // Whatever is at the schema position: a tensor, a number, or nothing.
   void Add(int arg);
   DType Result() const;
 

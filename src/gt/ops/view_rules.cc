@@ -58,7 +58,7 @@ bool LessOrUnknown(ShapeEnv& env, const Dim& a, const Dim& b) {
 }
 
 // Whether a chunk takes more dimensions. Where only data could tell it may: the caller compares
-// again when nothing is left.
+// once more when nothing is left.
 bool HasRoom(ShapeEnv& env, const Dim& filled, const Dim& chunk) {
   if (filled.is_const() && chunk.is_const()) return *filled.as_const() < *chunk.as_const();
   if (env.EqualOrUnknown(filled, chunk)) return false;
@@ -150,7 +150,7 @@ std::optional<Shape> ViewStrides(ShapeEnv& env, const Shape& sizes, const Shape&
   }
 
   // There are elements, so sizes are at least one and strides need no clamps.
-  // Walks both shapes from the back. A chunk is a run of old dimensions that lie evenly in memory;
+  // Walks both shapes from the back. A chunk is a run of old dimensions evenly spaced in memory;
   // new dimensions must fill each chunk exactly.
   Shape result(new_sizes.size());
   auto view_d = static_cast<int64_t>(new_sizes.size()) - 1;
@@ -250,7 +250,7 @@ int64_t PinnedCount(RuleContext& ctx, const Dim& count, const char* what) {
                     what, env.Print(count)));
   }
   int64_t value = env.Hint(count);
-  // Always true; asked so that the guard is there.
+  // Always true; asked so that the guard exists.
   if (!env.Equal(count, value)) ctx.Reject(fmt::format("{} is not known", what));
   return CheckedCount(ctx, value, what);
 }

@@ -37,7 +37,7 @@ struct SliceBounds {
 SliceBounds ResolveSlice(RuleContext& ctx, const Dim& size, const std::optional<Dim>& start,
                          const std::optional<Dim>& end, const Dim& step);
 
-// An index into a dimension, counted from the front. Rejects what is known to lie outside.
+// An index into a dimension, counted from the front. Rejects what is known to be out of range.
 Dim ResolveIndex(RuleContext& ctx, const Dim& index, const Dim& size);
 
 // A count that decides how many results a node has, so it must be one number: pinned by a guard if

@@ -156,7 +156,7 @@ class CheckpointPartsTest : public ::testing::Test {
     return parts;
   }
 
-  // The step is whole, and nothing else is there.
+  // The step is whole, and there is nothing else.
   void ExpectExample(int64_t step) {
     const CheckpointReader reader = store_.Open(step);
     EXPECT_EQ(reader.state(), json({{"step", step}}));

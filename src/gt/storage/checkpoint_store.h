@@ -10,7 +10,7 @@
 // what the whole tensors are, and a reader gets any box of them, whatever boxes were written.
 //
 // A step's folder appears by one rename when everything in it is on the disk. Whenever the process
-// or the machine dies, the last complete checkpoint is there and whole.
+// or the machine dies, the last complete checkpoint exists and is whole.
 //
 // Names that begin with a dot are work in progress: `.tmp-step-N-<pid>` is being written,
 // `.old-step-N` has been renamed away to make room for a new step-N (and stands for it until that
@@ -58,7 +58,7 @@ class CheckpointReader {
 
   // Any box of a tensor, however it is stored, as row-major bytes without gaps. CheckpointMismatch
   // if there is no such tensor or `box.whole` are not its sizes. May be called from several threads
-  // at once.
+  // at the same time.
   void Read(std::string_view name, const TensorBox& box, std::span<std::byte> destination) const {
     contents_.pieces.Read(name, box, destination, path_);
   }
@@ -78,7 +78,7 @@ class CheckpointReader {
   TensorTable whole_;
 };
 
-// Most checkpoints that are there at one time beyond the `existing` ones while `saves` more are made:
+// Most checkpoints that exist at one time beyond the `existing` ones while `saves` more are made:
 // an older one is removed only once a newer one is complete. `keep_latest` is more than 0.
 int64_t MostAdded(int64_t existing, int64_t saves, int64_t keep_latest);
 
@@ -130,7 +130,7 @@ class CheckpointStore {
   std::string WritePart(const std::string& temporary, int64_t part, int64_t parts,
                         std::span<const TensorPart> tensors) const;
 
-  // Checks that the parts are there and make up whole tensors: CannotWrite otherwise, naming file,
+  // Checks that the parts exist and make up whole tensors: CannotWrite otherwise, naming file,
   // tensor and range. Whatever fails, the temporary folder is removed and all else is as it was.
   void Commit(int64_t step, const std::string& temporary, std::span<const std::string> parts,
               const nlohmann::json& state, int64_t keep_latest) const;
@@ -140,7 +140,7 @@ class CheckpointStore {
 
   // Compares the files with the manifest: sizes and headers of all, and every byte of those in
   // `share` with its checksum. CheckpointDamaged if something is wrong, naming the file, the
-  // tensors and the other steps that are there; CheckpointMismatch if another version of the
+  // tensors and the other steps that exist; CheckpointMismatch if another version of the
   // program wrote it. Ranks that share the work must tell each other the outcome: each finds only
   // the damage in its own share.
   CheckpointReader Open(int64_t step, VerifyShare share = {}) const;

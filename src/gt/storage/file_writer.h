@@ -59,7 +59,7 @@ class FileWriter {
   int64_t write_back_ = 0;  // of those, the ones it was told to start bringing to the disk
 };
 
-// All of a file at once.
+// Writes a whole file.
 void WriteFile(const std::filesystem::path& path, std::string_view text);
 
 // Fails if a FileWriter could not write the file, whose folders need not exist yet. Leaves nothing

@@ -210,7 +210,7 @@ TEST(FileWriterTest, DevicesAreWrittenInPlaceAndNeverRemoved) {
   EXPECT_TRUE(fs::is_symlink(folder / "link"));
 }
 
-// As --output /dev/stdout > file does: what was printed before stays in front.
+// As --output /dev/stdout > file does: what was printed before stays before it.
 TEST(FileWriterTest, StandardOutputIsNotReplaced) {
   const TempFolder folder;
   EXPECT_EQ(ExitStatusOf([&] {

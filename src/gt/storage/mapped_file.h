@@ -1,5 +1,5 @@
 // A file seen as memory. Opening a file of 100 GB costs nothing; its pages are read when they are
-// touched, and the kernel may drop them again.
+// touched, and the kernel may evict them.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ class MappedFile {
   // Page aligned; empty for an empty file. The address stays the same when the object is moved.
   std::span<const std::byte> bytes() const { return bytes_; }
 
-  // Hints; `range` lies inside bytes(), anything else is ignored. WillNeed starts reading the range
-  // in the background, DontNeed gives its memory back (touching it again reads it again).
+  // Hints; `range` is inside bytes(), anything else is ignored. WillNeed starts reading the range
+  // in the background, DontNeed gives its memory back (touching it later rereads it).
   void WillNeed(std::span<const std::byte> range) const;
   void DontNeed(std::span<const std::byte> range) const;
 

@@ -87,8 +87,8 @@ class SafetensorsFile {
 
 // The weights of a Hugging Face folder: model.safetensors, or the shards that
 // model.safetensors.index.json names. Shards that are missing, and tensors that are not where the
-// index says, are one error that lists them all. Tensors that the index forgets are there all the
-// same.
+// index says, are one error that lists them all. Tensors that the index forgets are
+// available all the same.
 class SafetensorsFolder {
  public:
   explicit SafetensorsFolder(const std::filesystem::path& folder);
@@ -132,7 +132,7 @@ TensorSource SourceOf(std::string name, DType dtype, std::vector<int64_t> sizes,
 // the old file or the new one. Whatever goes wrong is a CannotWrite error that names the file, and
 // the temporary files are removed. What a `write` function throws passes through.
 //
-// Tensors stand in the file in the order given, except that wider items come before narrower ones,
+// Tensors are in the file in the order given, except that wider items are before narrower ones,
 // as in the reference implementation: then every tensor is aligned, which torch relies on.
 void WriteSafetensors(const std::filesystem::path& path, std::span<const TensorSource> tensors,
                       const SafetensorsMetadata& metadata = {});

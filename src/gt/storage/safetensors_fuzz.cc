@@ -1,5 +1,5 @@
-// Feeds arbitrary bytes to the reader. What it accepts must lie inside the file without gaps, and
-// must come back the same when it is laid out and read again. Run with ./gt fuzz safetensors 600.
+// Feeds arbitrary bytes to the reader. What it accepts must be inside the file without gaps, and
+// must be the same after it is laid out and reread. Run with ./gt fuzz safetensors 600.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

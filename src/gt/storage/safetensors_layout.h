@@ -34,7 +34,7 @@ std::optional<int64_t> StoredBytes(std::span<const int64_t> sizes, int bits);
 
 // A file about to be written.
 struct SafetensorsLayout {
-  std::string header;                        // with the length field in front, padded
+  std::string header;                        // begins with the length field; padded
   std::vector<const TensorSource*> tensors;  // in the order of their bytes
   int64_t file_bytes = 0;
 };

@@ -98,7 +98,7 @@ void WriteSafetensorsFolder(const fs::path& folder, std::span<const TensorSource
   PendingFiles pending;
   if (shards.size() == 1) {
     pending.AddTensors(folder / kSingleFile, shards.front(), metadata);
-    // Readers prefer the single file, so from here on it counts, whatever else is there.
+    // Readers prefer the single file, so from here on it counts, whatever other files exist.
     pending.PublishAll();
     RemoveWeights(folder, {std::string(kSingleFile)});
     return;

@@ -29,7 +29,7 @@ struct TensorBox {
   friend bool operator==(const TensorBox&, const TensorBox&) = default;
 };
 
-// A box as rows of elements that stand next to each other in the whole tensor. The box must outlive
+// A box as rows of elements that are adjacent in the whole tensor. The box must outlive
 // it.
 class BoxRows {
  public:
@@ -54,7 +54,7 @@ std::string BoxText(const TensorBox& box);
 
 // Copies what both boxes have of the tensor. `from` and `to` are the bytes of the boxes, row-major
 // and without gaps, and do not overlap; `item_bytes` is the size of one element. Bytes of `from`
-// that lie outside the common part are not touched.
+// that are outside the common part are not touched.
 void CopyBox(const TensorBox& from_box, std::span<const std::byte> from, const TensorBox& to_box,
              std::span<std::byte> to, size_t item_bytes);
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kPlaceMark = '@';
 
-// One number in the only way that PieceName writes it: digits, without zeros in front.
+// One number in the only way that PieceName writes it: digits, without leading zeros.
 std::optional<int64_t> ParseOffset(std::string_view text) {
   const bool is_plain = !text.empty() && text[0] >= '0' && text[0] <= '9';
   if (!is_plain || (text.size() > 1 && text[0] == '0')) return std::nullopt;
@@ -128,7 +128,7 @@ void TensorPieces::SortOut(std::vector<Piece>& pieces) {
 
 // What is wrong with the pieces, which are sorted, as a whole. In that order, pieces that form a
 // grid leave at most one box per dimension open at any time, so that this takes linear time. No
-// layout of ranks comes near the limit; it is there so that no made-up file takes longer.
+// layout of ranks comes near the limit; it exists so that no made-up file takes longer.
 std::optional<std::string> TensorPieces::Missing(const Tensor& tensor) {
   constexpr size_t kMostOpen = 1000;
   std::vector<TensorBox> open = {TensorBox::All(tensor.info.sizes)};

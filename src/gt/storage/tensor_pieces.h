@@ -1,4 +1,4 @@
-// Tensors that lie in pieces in several safetensors files, as each rank wrote its own, and are read
+// Tensors that are in pieces in several safetensors files, as each rank wrote its own, and are read
 // as if they were whole: any box of them, whatever boxes were written.
 //
 // In a file, a piece has the name of its tensor and the place where it begins ("model.x@16,0"), so

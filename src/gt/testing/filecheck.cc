@@ -281,7 +281,7 @@ class Matcher {
   }
 
   // The lines between the match before and that at `line` must hold none of the CHECK-NOTs that
-  // stand between the two.
+  // are between the two.
   bool CheckForbidden(size_t line) {
     for (const CheckDirective* directive : forbidden_) {
       Pattern pattern(test_, *directive, variables_);

@@ -1,7 +1,7 @@
 // Tests of passes as text: a .gtir file with the graph, the passes to run, and what to find in the
 // result.
 //
-//   // A dead product goes, and the sum that feeds it.
+//   // A dead product is removed, and the sum that feeds it.
 //   // RUN: gt opt --pass=dce %s
 //   graph @g(%x: input "x" f32[4]) {
 //     %unused = aten::neg(%x) : f32[4]      // CHECK-NOT: aten::neg
@@ -35,7 +35,7 @@
 // costs of nodes, process groups, budgets. Without any the graph is all that is known.
 //
 // Beyond the directives every case checks that the graph verifies before and after, that the result
-// printed and parsed again has the same hash and prints the same, that an equal graph becomes the
+// printed and reparsed has the same hash and prints the same, that an equal graph becomes the
 // same result, and that running the passes on their own result changes nothing.
 #pragma once
 
@@ -74,7 +74,7 @@ struct CheckCase {
   std::string passes;  // as --pass has them
   bool metadata = true;
   std::string context;  // JSON; empty: none
-  std::string text;     // the graph, with empty lines in front so that lines count as in the file
+  std::string text;     // the graph, after empty lines so that lines count as in the file
   std::vector<CheckDirective> directives;
 };
 
@@ -82,7 +82,7 @@ struct CheckCase {
 std::vector<CheckCase> ReadCheckCases(std::string_view text, const std::string& file);
 std::vector<CheckCase> ReadCheckFile(const std::string& path);
 
-// Compares a printed result with the directives: what was expected, what is there and where, or
+// Compares a printed result with the directives: what was expected, what was found and where, or
 // nothing.
 std::optional<std::string> MatchDirectives(const CheckCase& test, const std::string& output);
 

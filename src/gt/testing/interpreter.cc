@@ -196,7 +196,7 @@ void Interpreter::Cat(const Node& node, size_t rank, Tensor& result) {
   }
 }
 
-// Padding is for the last dimensions first, and only behind what is there.
+// Padding is listed from the last dimension on, and only added after the existing elements.
 void Interpreter::Pad(const Node& node, size_t rank, Tensor& result) {
   const Tensor& in = In(node)[rank];
   for (int64_t i = 0; i < result.numel(); ++i) {

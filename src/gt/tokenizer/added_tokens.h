@@ -57,7 +57,7 @@ class PatternTrie {
   const Node* Follow(const Node& node, char byte) const;
 
   std::vector<Node> nodes_;
-  std::vector<Edge> edges_;  // those of a node stand together, by byte
+  std::vector<Edge> edges_;  // those of a node are adjacent, by byte
   std::array<bool, 256> starts_ = {};
 };
 
@@ -68,7 +68,7 @@ class AddedTokens {
   // vocabulary's own where it has the token, the next free one otherwise. Errors: BadTokenizer.
   AddedTokens(const JsonPart& part, const Vocabulary& vocabulary, const Normalizer& normalizer);
 
-  // A stretch of text: an added token, or what lies between them.
+  // A stretch of text: an added token, or what is between them.
   struct Stretch {
     std::size_t begin = 0, end = 0;
     const AddedToken* token = nullptr;

@@ -149,7 +149,7 @@ void BpeModel::Encode(std::string_view word, BpeScratch& scratch, std::vector<in
   std::size_t spaces_end = 0;  // after the last ▁
   for (std::size_t at = word.find(kSpaceSymbol); at != std::string_view::npos;
        at = word.find(kSpaceSymbol, spaces_end)) {
-    if (at > spaces_end) {  // something else stands before this ▁
+    if (at > spaces_end) {  // something else is before this ▁
       EncodeCached(word.substr(begin, at - begin), scratch, ids);
       begin = at;
     }
@@ -233,7 +233,7 @@ void BpeModel::SymbolsOfCharacters(std::string_view word, BpeScratch& scratch) c
       flush();
       scratch.ids.push_back(*id);
     } else if (!FallBackToBytes(symbol, scratch) && unknown_) {
-      UnknownId();  // fails at once where there is none
+      UnknownId();  // fails immediately where there is none
       if (!fuse_unknown_) flush();
       waiting = 1;
     }
@@ -262,7 +262,7 @@ int32_t BpeModel::UnknownId() const {
   return *id;
 }
 
-// Looks for the best pair again after each merge, which is quadratic but has the least overhead.
+// Searches for the best pair after each merge, which is quadratic but has the least overhead.
 void BpeModel::MergeShort(BpeScratch& scratch) const {
   std::vector<int32_t>& ids = scratch.ids;
   std::vector<int32_t>& ranks = scratch.ranks;  // of each symbol with the next one

@@ -1,4 +1,4 @@
-// Byte pair encoding: a word starts as single characters, and the two neighbours whose merge stands
+// Byte pair encoding: a word starts as single characters, and the two neighbours whose merge is
 // first in the list of merges become one token, until no neighbours can be merged.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Puts the text of tokens together again.
+// Joins the text of tokens.
 #pragma once
 
 #include <string>

@@ -9,7 +9,7 @@
 namespace gt {
 namespace {
 
-// What stands there instead, short enough for a message.
+// What was found instead, short enough for a message.
 std::string Described(const nlohmann::json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "a list";

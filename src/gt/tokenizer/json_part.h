@@ -1,4 +1,4 @@
-// A part of a JSON file that knows where it stands, so that every complaint names the place:
+// A part of a JSON file that knows its path, so that every error names the place:
 // "tokenizer.json: pre_tokenizer.pretokenizers[1].behavior must be a string, not 3".
 #pragma once
 
@@ -23,7 +23,7 @@ class JsonPart {
   JsonPart(const nlohmann::json& value, std::string file, std::string path = "")
       : value_(&value), file_(std::move(file)), path_(std::move(path)) {}
 
-  // Throws BadTokenizer with the place in front.
+  // Throws BadTokenizer; the message begins with the place.
   template <typename... Args>
   [[noreturn]] void Refuse(fmt::format_string<Args...> format, Args&&... args) const {
     Fail(ErrorCode::kBadTokenizer, "{}: {}{}{}", file_, path_, path_.empty() ? "" : ": ",

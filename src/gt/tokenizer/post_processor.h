@@ -1,4 +1,4 @@
-// Which special tokens stand around a text.
+// Which special tokens are added around a text.
 #pragma once
 
 #include <cstdint>

@@ -39,7 +39,7 @@ SplitBehavior BehaviorOf(const JsonPart& part) {
   return *behavior;
 }
 
-// Takes the stretches of a text in order, each a match or what lies between matches, and gives out
+// Takes the stretches of a text in order, each a match or what is between matches, and gives out
 // the pieces that the behavior makes of them.
 template <typename Emit>
 class Splitter {

@@ -46,7 +46,7 @@ class Regex {
   // seen by lookbehinds. Fails with BadTokenizer where the pattern takes too many steps.
   std::optional<Match> Search(std::string_view text, std::size_t from, RegexScratch& scratch) const;
 
-  // Calls visit(begin, end, is_match) for all of `text` in order: for each match, and for what lies
+  // Calls visit(begin, end, is_match) for all of `text` in order: for each match, and for what is
   // between matches where that is not empty. An empty match right after another one does not
   // count.
   template <typename Visit>

@@ -14,7 +14,7 @@
 namespace gt {
 namespace {
 
-// Sets as they stand inside of brackets. PCRE2's own \s has U+180E, and its \w lacks marks. A set
+// Sets as written inside of brackets. PCRE2's own \s has U+180E, and its \w lacks marks. A set
 // ends with a property or a range, so that a hyphen after it is a plain character, as in [\s-].
 constexpr std::string_view kSpaceSet = "\\t-\\r \\x{85}\\p{Z}";
 constexpr std::string_view kWordSet = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
@@ -103,7 +103,7 @@ std::string PropertyForPcre2(std::string_view name) {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-// A repetition as it stands in the pattern: *, +, ? or {low,high}.
+// A repetition as written in the pattern: *, +, ? or {low,high}.
 struct Quantifier {
   std::string text;  // for PCRE2
   bool is_interval = false;
@@ -284,7 +284,7 @@ class Translator {
   }
 
   struct Set {
-    std::string items;  // as they stand inside of brackets
+    std::string items;  // as written inside of brackets
     bool negated = false;
   };
 

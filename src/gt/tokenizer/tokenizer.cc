@@ -100,7 +100,7 @@ struct Tokenizer::Parts {
     return model.vocabulary().Find(token);
   }
 
-  // Null where there is none. Added tokens decode as they stand in normalized text, because
+  // Null where there is none. Added tokens decode as they are in normalized text, because
   // decoders undo what normalizers do.
   const std::string* TokenOf(int32_t id) const {
     if (const AddedToken* token = added.Find(id)) return &token->normalized_content;

@@ -7,7 +7,7 @@
 // reads them. The `truncation` and `padding` of a file are about batches for inference and are
 // ignored.
 //
-// A tokenizer never changes after it was read and may be used from several threads at once.
+// A tokenizer never changes after it was read and is thread safe.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class Tokenizer {
   ~Tokenizer();
 
   // With special tokens, the post-processor of the file adds what a model expects around one text,
-  // such as <s> in front.
+  // such as <s> before it.
   std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens = false) const;
 
   // Appends to `ids`, so that a caller with many texts reuses one buffer.

@@ -37,7 +37,7 @@ struct CharacterRange {
   char32_t first, last;
 };
 
-// Characters that no normal form NFC changes, moves, or joins to what stands before them (combining
+// Characters that no normal form NFC changes, moves, or joins to what is before them (combining
 // class 0, NFC_Quick_Check=Yes). Not all of them, but those of which most text consists, so that
 // most text is copied.
 constexpr CharacterRange kInertInNfc[] = {
@@ -71,7 +71,7 @@ utf8proc_option_t OptionsOf(NormalForm form) {
                                         (compatibility ? UTF8PROC_COMPAT : 0));
 }
 
-// Normalizes one stretch of characters that do not interact with what stands around it.
+// Normalizes one stretch of characters that do not interact with what is around it.
 class StretchNormalizer {
  public:
   explicit StretchNormalizer(NormalForm form) : options_(OptionsOf(form)) {}

@@ -9,7 +9,7 @@
 
 namespace gt {
 
-// Not for several threads at once.
+// Not thread safe.
 class WordCache {
  public:
   // Longer words hardly occur twice.
@@ -23,7 +23,7 @@ class WordCache {
   void Insert(std::string_view word, std::span<const int32_t> ids);
 
  private:
-  // The tokens and then the bytes of a word stand at `record` in `records_`.
+  // The tokens and then the bytes of a word are at `record` in `records_`.
   struct Slot {
     uint64_t hash = 0;
     uint32_t record = 0;

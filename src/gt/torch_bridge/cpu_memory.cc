@@ -61,7 +61,7 @@ class CountingAllocator final : public c10::Allocator {
   }
 };
 
-// Tensors that are there already are freed by whoever allocated them.
+// Tensors that already exist are freed by whoever allocated them.
 void BeginCounting() {
   static const bool begun = [] {
     static CountingAllocator allocator;

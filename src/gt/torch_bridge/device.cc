@@ -40,8 +40,8 @@ struct CudaLoad {
   std::string problem;
 };
 
-// Asked of the driver: once libtorch's CUDA library is loaded, nothing can stand in for a GPU that is
-// not there (trace/absent_gpu.h).
+// Asked of the driver: once libtorch's CUDA library is loaded, nothing can stand in for a GPU that
+// does not exist (trace/absent_gpu.h).
 bool DriverHasGpu(void* driver) {
   using Init = int (*)(unsigned);
   using GetCount = int (*)(int*);

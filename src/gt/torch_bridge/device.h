@@ -17,8 +17,8 @@ void PrepareCpu();
 // reading variables at any time, which setting one would disturb.
 void PrepareEnvironment(bool deterministic);
 
-// The device to run on. `auto` takes a GPU when a driver and libtorch's CUDA library are there. The
-// CUDA library is loaded here, so that the same program starts on machines that have neither.
+// The device to run on. `auto` takes a GPU when a driver and libtorch's CUDA library are available.
+// The CUDA library is loaded here, so that the same program starts on machines that have neither.
 // With several ranks on a machine, each takes the GPU of its own number, `local_rank`.
 c10::Device ChooseDevice(DeviceChoice choice, int64_t local_rank = 0);
 
@@ -46,7 +46,8 @@ struct MemoryUse {
   int64_t current = 0;
   int64_t peak = 0;
 };
-// Bytes that tensors of this rank occupy: on the CPU those of the thread's meter (torch_bridge/cpu_memory.h).
+// Bytes that tensors of this rank occupy: on the CPU those of the thread's meter
+// (torch_bridge/cpu_memory.h).
 MemoryUse MemoryOf(c10::Device device);
 // The peak counts from now on.
 void ResetPeakMemory(c10::Device device);

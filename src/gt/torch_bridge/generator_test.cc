@@ -40,7 +40,7 @@ TEST(Generator, ASeedDecidesWhatIsDrawn) {
   EXPECT_FALSE(at::equal(Draw(), first));
 }
 
-// What rematerialization does: draw again from an earlier state, and leave later draws as they were.
+// What rematerialization does: redraw from an earlier state, and leave later draws as they were.
 TEST(Generator, AStateCanBeGoneBackToAndLeftAgain) {
   GeneratorScope scope;
   SeedGenerator(at::kCPU, 3);

@@ -39,8 +39,8 @@ struct StandInHooks : at::CUDAHooksInterface {
   return true;
 }();
 
-// One device with one stream, on which everything is done at once. Autograd keeps arrays by device
-// index, so the index must be a real one.
+// One device with one stream, on which everything is done immediately. Autograd keeps arrays by
+// device index, so the index must be a real one.
 struct StandInGuard final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> {
   static c10::Device First() { return {c10::kCUDA, 0}; }
   static c10::Stream Only() { return c10::Stream(c10::Stream::DEFAULT, First()); }

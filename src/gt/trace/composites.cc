@@ -1,6 +1,6 @@
 // Symbolic versions of composite operators whose libtorch implementation asks for plain sizes. They
 // are registered on TESTING_ONLY_GenericWrapper, a key that only a recorder switches on: outside of
-// a capture nothing comes here. Each takes the same path that libtorch takes for the same
+// a capture nothing calls these. Each takes the same path that libtorch takes for the same
 // arguments, because the captured step must run the very kernels that eager runs.
 #include <ATen/ATen.h>
 #include <torch/library.h>

@@ -70,7 +70,7 @@ class Recorder {
 
   // Records a node that reads the entries of an integer tensor and binds a data symbol to each
   // (trace/read_ints.h). If the sum of the entries is known, it becomes a fact. The symbols' hints
-  // share out what they sum to, or are expected to.
+  // split the sum, or the expected sum, among them.
   std::vector<SymbolId> BindInts(const at::Tensor& tensor, const std::optional<Dim>& sum,
                                  const std::optional<Dim>& expected);
 

@@ -202,7 +202,7 @@ class DimNode : public c10::SymNodeImpl {
   SymNode Compare(BoolNode::Kind kind, Dim a, Dim b) {
     return c10::make_intrusive<BoolNode>(shapes_, kind, std::move(a), std::move(b));
   }
-  // max(size, 1) stands in every stride computation; where the range decides it, it must not stay
+  // max(size, 1) is in every stride computation; where the range decides it, it must not stay
   // in the expression.
   Dim Bounded(const Dim& a, const Dim& b) {
     if (auto less = shapes_.KnownLess(a, b)) return *less ? b : a;
