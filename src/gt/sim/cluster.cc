@@ -132,7 +132,7 @@ class ClusterFile {
     return curve;
   }
 
-  // Called last: whatever was never asked for is no part of a cluster.
+  // Called last: a key that was never asked for does not belong in a cluster.
   void RefuseUnknownKeys() const {
     const std::vector<std::string> known(known_.begin(), known_.end());
     for (const auto& [path, entry] : entries_) {
@@ -319,8 +319,8 @@ Contention ReadContention(ClusterFile& file, std::int64_t multiprocessors) {
           .broadcast = taken("broadcast")};
 }
 
-// Index of the last point at or below x, so that x lies between it and the next one; -1 in front of
-// the first point.
+// Index of the last point at or below x, so that x is between it and the next one; -1 before the
+// first point.
 std::ptrdiff_t PointBefore(const std::vector<double>& at, double x) {
   return std::upper_bound(at.begin(), at.end(), x) - at.begin() - 1;
 }

@@ -26,7 +26,7 @@
 //
 // Reduce-scatter has no section of its own: it moves the bytes of an all-gather the other way, in the same
 // time. Broadcast has none either: it is an all-gather of more bytes. Every key of a section must
-// be there, so that a file says all that it relies on, and keys that are not known are errors.
+// exist, so that a file says all that it relies on, and keys that are not known are errors.
 // configs/clusters/h100.toml explains them where they are used.
 #pragma once
 
@@ -50,7 +50,7 @@ inline constexpr std::size_t kProtocols = 3;
 inline constexpr std::size_t kProtocolLl = 0, kProtocolLl128 = 1, kProtocolSimple = 2;
 using PerProtocol = std::array<double, kProtocols>;
 
-// The part of the bandwidth that a message of a certain size reaches. Entry i is for 64 * 2^i
+// The fraction of the bandwidth that a message of a certain size reaches. Entry i is for 64 * 2^i
 // bytes; smaller messages use the first entry and larger ones the last. Between entries the factor
 // follows a power law, and no entry is more than twice the one before it: so time never falls when
 // a message grows. (With steps or straight lines between entries it would.)

@@ -57,7 +57,7 @@ int64_t CommunicatorBytes(const Graph& graph, const CommunicatorMemory& memory) 
 int64_t GatherBufferBytes(const Graph& graph, const GlooMemory& memory, SymbolValues hints) {
   std::map<std::string, int64_t> largest;
   for (const Node* node : graph.nodes()) {
-    // An ordered sum of whole tensors ends with a gather of the parts.
+    // An ordered sum of whole tensors ends with a gather of the shards.
     const bool gathers =
         node->op().collective == Collective::kAllGather ||
         (node->op().collective == Collective::kAllReduce && IsOrderedSum(*node, memory));
@@ -72,8 +72,8 @@ int64_t GatherBufferBytes(const Graph& graph, const GlooMemory& memory, SymbolVa
   return sum;
 }
 
-// A reduce-scatter receives the parts of all ranks, as many bytes as it was given. An all-reduce first
-// copies what it was given, and keeps its part of the sum.
+// A reduce-scatter receives its shard from all ranks, as many bytes as it was given. An all-reduce
+// first copies what it was given, and keeps its shard of the sum.
 int64_t OrderedSumBytes(const Node& node, const GlooMemory& memory, SymbolValues hints) {
   if (!IsOrderedSum(node, memory)) return 0;
   int64_t bytes = 0;

@@ -22,7 +22,7 @@ struct CommunicatorMemory {
 CommunicatorMemory NcclMemory();
 
 // Of the groups that the graph uses: one that was made and is never used has no communicator. Ranks of
-// a group that fit on a node are taken to be there.
+// a group that fit on one node are assumed to be on one.
 int64_t CommunicatorBytes(const Graph& graph, const CommunicatorMemory& memory);
 
 // Of gloo, which the ranks of a CPU use.

@@ -53,7 +53,7 @@ TEST(Communicators, OfExchangesTakeMoreForEachPeerOnTheNode) {
 }
 
 // A reduce-scatter is given 16 numbers and receives as many; an all-reduce copies them as well, and
-// keeps its part of the sum.
+// keeps its shard of the sum.
 TEST(Communicators, OrderedSumsTakeASecondBuffer) {
   const auto bytes = [](const std::string& body, int64_t ranks) {
     const std::string text = fmt::format(

@@ -15,12 +15,12 @@ namespace gt {
 
 // Answers for one graph whose sizes are the hints of its symbols. It knows nodes by their address:
 // nodes may be moved and added, but once some were erased, only a new model tells the others from
-// new ones in their place. Not for several threads at once.
+// new ones in their place. Not thread-safe.
 class CostModel {
  public:
   virtual ~CostModel() = default;
   // Time of the node on its own: on the compute stream, or, of a collective or a copy to or from the
-  // host, in its queue. Views, waits and reads take none. In constant time for nodes that were there
+  // host, in its queue. Views, waits and reads take none. In constant time for nodes that existed
   // when the model was made.
   virtual double Microseconds(const Node& node) const = 0;
   virtual NodeCost CostOf(const Node& node) const {

@@ -188,7 +188,7 @@ TEST(CostModelTest, CollectivesByLinks) {
   EXPECT_EQ(m.Key("g"), "");
 }
 
-// What is known of a group goes before what its nodes say.
+// What is known of a group takes precedence over what its nodes say.
 TEST(CostModelTest, KnownGroups) {
   LinkModel links(TwoGpuNodes());
   CostModelOptions options = Round();
@@ -214,7 +214,7 @@ TEST(CostModelTest, LoneGroupOfUnknownSizeIsFree) {
 }
 
 // Costs stay with their nodes when the graph is put into another order and numbered anew, and nodes
-// that come later have costs, too.
+// that are added later have costs, too.
 TEST(CostModelTest, FollowsMovedAndAddedNodes) {
   Modelled m(R"(%x: input "x" f32[1000, 1000], %y: input "y" f32[10])", R"(
   %a = aten::neg(%x) : f32[1000, 1000]

@@ -24,7 +24,7 @@ struct Span {
   double nodes, per_node, ranks;
 };
 
-// Rings of more nodes than this lose more than a fixed part per node.
+// Rings of more nodes than this lose more than a fixed fraction per node.
 constexpr double kShallowNodes = 4;
 
 double Rounded(double gb_per_s, double step) {
@@ -142,7 +142,7 @@ double AllToAllUs(const NcclLinks& links, double bytes, const Span& span) {
   if (span.nodes == 1) return NodeUs(links.all_to_all_node, bytes, span.ranks);
   const AllToAllNetwork& network = links.all_to_all_network;
   const double remote_bytes = bytes * (span.ranks - span.per_node) / span.ranks;
-  // With more nodes more messages are under way at once, and their ramps overlap.
+  // With more nodes more messages are in flight at the same time, and their ramps overlap.
   const double missing = (1 - network.ramp.At(bytes / span.ranks)) / std::log2(span.nodes);
   const double bandwidth = network.rank_bandwidth_gb_per_s * (1 - network.node_loss / span.nodes);
   return network.latency_us.Logarithmic(span.nodes) +
@@ -189,7 +189,7 @@ double CollectiveUs(const SimpleLinks& links, Collective kind, double bytes, con
     case Collective::kAllToAll: {
       const double near_bytes = bytes * (span.per_node - 1) / span.ranks;
       const double far_bytes = bytes * (span.ranks - span.per_node) / span.ranks;
-      // The ranks of a node share its link to the network. Both kinds of links work at once.
+      // The ranks of a node share its link to the network. Both kinds of links work in parallel.
       return round_latency +
              std::max(WireUs(near_bytes, links.node.bandwidth_gb_per_s),
                       WireUs(far_bytes * span.per_node, links.network.bandwidth_gb_per_s));

@@ -50,8 +50,8 @@ class LinkModel {
   explicit LinkModel(Cluster cluster);
 
   // The time of one collective in microseconds. `bytes` is the size of
-  //   all_gather      the result (all ranks' parts together)
-  //   reduce_scatter  the operand (all ranks' parts together)
+  //   all_gather      the result (all ranks' shards together)
+  //   reduce_scatter  the operand (all ranks' shards together)
   //   all_reduce      the tensor
   //   broadcast       the tensor
   //   all_to_all      what one rank holds before (or after), including the part that it keeps; see

@@ -301,7 +301,7 @@ TEST(LinkModelTest, SimpleLinksAcrossNodes) {
   EXPECT_DOUBLE_EQ(model.Microseconds(Collective::kAllToAll, 8'000'000, span), 160 + 32000);
 }
 
-// In a broadcast all bytes pass every link, in an all-gather only the other ranks' parts do.
+// In a broadcast all bytes pass every link, in an all-gather only the other ranks' shards do.
 TEST(LinkModelTest, BroadcastIsAnAllGatherOfMoreBytes) {
   const LinkModel model = Model("h100");
   EXPECT_DOUBLE_EQ(model.Microseconds(Collective::kBroadcast, 7 * kMiB, {1, 8}),

@@ -15,9 +15,9 @@ namespace gt {
 
 class LiveMemory {
  public:
-  // Nodes are known by number, which this gives them. Bytes are those of the GPU, if the step uses one,
-  // in units of its allocator, else of the CPU; inputs are not counted, since they are there in every
-  // order.
+  // Nodes are known by number, which this gives them. Bytes are those of the GPU, if the step uses
+  // one, in units of its allocator, else of the CPU; inputs are not counted, since they are alive
+  // in every order.
   explicit LiveMemory(const Graph& graph);
   explicit LiveMemory(std::shared_ptr<const StorageTable> storages);
   // Counts what is in the memory of this device, or, if not `inside`, what is anywhere else.

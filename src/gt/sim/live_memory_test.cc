@@ -199,7 +199,7 @@ Bytes Expected(Graph& graph) {
   return Reference(graph, std::move(order)).InUse();
 }
 
-// The same as measured; inputs, which are there all the time, taken off.
+// The same as measured, without inputs, which are alive all the time.
 Bytes Measured(const Graph& graph) {
   MemoryCurve curve = MeasureMemory(graph);
   int64_t inputs = 0;
@@ -287,7 +287,7 @@ TEST(LiveMemory, ReshapesThatCopy) {
   ExpectAsMeasured(*graph);
 }
 
-// What a collective reads and writes is there until its wait.
+// What a collective reads and writes is alive until its wait.
 TEST(LiveMemory, CollectivesInFlight) {
   auto graph = Step(R"(
   %a = aten::neg(%x) : f32[4]
@@ -375,7 +375,7 @@ TEST(LiveMemory, CountsTheDevice) {
   ExpectAsMeasured(*graph);
 }
 
-// Also when no input is there.
+// Also when no input is on it.
 TEST(LiveMemory, CountsTheDeviceThatTheStepMakesValuesOn) {
   auto graph = Step(R"(
   %z = aten::zeros(size = [2], dtype = f32, device = "cuda") : f32[2] @cuda

@@ -16,7 +16,7 @@
 
 namespace gt {
 
-// What a storage is there for. Each belongs to one category for its whole life: the first that
+// What a storage is for. Each belongs to one category for its whole life: the first that
 // fits.
 enum class MemoryCategory : uint8_t {
   kParameter,      // as the rank stores them
@@ -57,7 +57,7 @@ inline constexpr std::array<std::string_view, kMemoryCategoryCount> kEnumNames<M
 using CategoryBytes = std::array<int64_t, kMemoryCategoryCount>;
 
 struct MemoryOptions {
-  // The memory to measure; empty: cuda if any value is there, else the CPU's. What lives elsewhere
+  // The memory to measure; empty: cuda if any value is on it, else the CPU's. What lives elsewhere
   // (offloaded activations) is counted in MemoryCurve::elsewhere_peak alone.
   std::optional<DeviceKind> device = std::nullopt;
   // On cuda, storages take multiples of this many bytes, as the caching allocator hands them out.

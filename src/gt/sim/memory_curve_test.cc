@@ -117,7 +117,7 @@ TEST(MemoryCurveTest, ReshapeCopiesWhereItMust) {
   EXPECT_EQ(m.curve.after, (Bytes{64, 64, 64}));
 }
 
-// Each result is a storage of its own; the one nobody uses is there only while its node runs.
+// Each result is a storage of its own; the one nobody uses is alive only while its node runs.
 TEST(MemoryCurveTest, ResultsLiveApart) {
   Measured m(R"(graph @g(%x: input "x" f32[4, 4]) {
   %v, %i = aten::topk(%x, k = 2) : (f32[4, 2], i64[4, 2])
@@ -238,7 +238,7 @@ constexpr const char* kTrainStep =
   return loss "loss" %l, gradient "w" %dw, update "k" %n
 })";
 
-// Each storage is counted for what it is there for.
+// Each storage is counted in its category.
 TEST(MemoryCurveTest, Categories) {
   Measured m(kTrainStep);
   EXPECT_EQ(m.CategoryOf("w"), MemoryCategory::kParameter);
@@ -333,8 +333,8 @@ TEST(MemoryCurveTest, DevicesAreCountedApart) {
   EXPECT_EQ(host.curve.elsewhere_peak, 1024);
 }
 
-// On the CPU too, an offloaded value leaves what is measured; it is held until its wait, and what comes
-// back is a saved activation again.
+// On the CPU too, an offloaded value leaves what is measured; it is held until its wait, and the
+// reloaded value is a saved activation again.
 TEST(MemoryCurveTest, OffloadedValuesAreElsewhere) {
   Measured m(R"(graph @g(%x: input "x" f32[2, 4]) {
   %a = aten::neg(%x) : f32[2, 4]

@@ -19,7 +19,7 @@ bool IsQueued(const Operator& op) {
   return op.collective != Collective::kNone || op.transfer != Transfer::kNone;
 }
 
-// Of the elements that are there: those along an expanded dimension are one.
+// Of the elements that exist in memory: those along an expanded dimension are one.
 double BytesOf(const TensorType& type, SymbolValues symbols) {
   if (!type.defined()) return 0;
   double bytes = ItemSize(type.dtype);

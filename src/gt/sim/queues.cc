@@ -23,7 +23,7 @@ bool IsWait(const Operator& op) {
 }
 
 const Node* AwaitedBy(const Node& wait) {
-  // A wait may be for a part of what came, and for what another wait has returned.
+  // A wait may be for a part of the result, and for what another wait has returned.
   return IsWait(wait.op()) ? QueuedMakerOf(*wait.operand(0)) : nullptr;
 }
 

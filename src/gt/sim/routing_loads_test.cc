@@ -120,7 +120,7 @@ TEST(ApplyLoads, ScalesWhatArrivesAndNothingElse) {
     const auto others = OtherHints(graph);
     EXPECT_EQ(HintsOfArriving(graph), 23);
     for (double load : {2.5, 0.3, 0.0, 1.0, 17.77}) {
-      // Again and again: each starts from the even share.
+      // Repeatedly: each starts from the even share.
       for (int repeat = 0; repeat < 2; ++repeat) {
         ApplyLoads(graph, LoadOfLayer(1.0, load));
         EXPECT_EQ(HintsOfArriving(graph), std::llround(23 * load)) << load;
@@ -135,7 +135,7 @@ TEST(ApplyLoads, ScalesWhatArrivesAndNothingElse) {
   }
 }
 
-// Cutting divides the hints that are there: loads may be applied before or after it.
+// Cutting divides the hints that exist: loads may be applied before or after it.
 TEST(ApplyLoads, SurvivesCutting) {
   std::unique_ptr<Graph> graph = Whole();
   ApplyLoads(*graph, LoadOfLayer(1, 3));

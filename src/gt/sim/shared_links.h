@@ -30,8 +30,8 @@
 
 namespace gt {
 
-// Times are microseconds on any clock. Calls allocate only to make room for more collectives at once
-// than there have been before. Copies are independent. Not for several threads at once, not even the
+// Times are microseconds on any clock. Calls allocate only to make room for more concurrent
+// collectives than there have been before. Copies are independent. Not thread-safe, not even the
 // const functions: they share a scratch space.
 class SharedLinks {
  public:

@@ -172,14 +172,14 @@ void StepClock::EndFirst(int32_t number, double time) {
   for (Queue& any : queues_) TryToBegin(any, time);
 }
 
-// One end at a time: what begins behind it changes when the others end.
+// One end at a time: what begins after it changes when the others end.
 void StepClock::AdvanceTo(double time) {
   if (time < links_time_) return;
   for (double next = links_.NextEnd(); next <= time; next = links_.NextEnd()) {
     ended_.clear();
     links_.AdvanceTo(next, &ended_);
     links_time_ = next;
-    // Ids are given out again to what begins now, so that queues have to be known before.
+    // Ids are reused for what begins now, so that queues have to be known before.
     for (auto& [transfer, at] : ended_) {
       transfer = queue_of_transfer_[static_cast<size_t>(transfer)];
     }
@@ -220,7 +220,7 @@ void StepClock::Read(int32_t node) {
   if (host_computes_) stream_ = host_;
 }
 
-// The stream has nothing to do from when it and the host have both come to the node.
+// The stream is idle from when it and the host have both reached the node.
 void StepClock::AddStall(int32_t node, double until) {
   if (until > now()) stalls_.push_back({node, now(), until});
 }

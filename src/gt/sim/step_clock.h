@@ -2,9 +2,9 @@
 // graph from a host that is ahead of it, and a queue for each process group and each kind of copy.
 //
 //   - A kernel starts when the host has launched it and the kernel before it is done.
-//   - A collective starts when the compute stream has come to the place where it was launched and its
-//     queue is free; its wait holds up the compute stream until it is done. So do copies.
-//   - A read holds up the host until the number is there: the compute stream runs dry meanwhile
+//   - A collective starts when the compute stream has reached the place where it was launched and
+//     its queue is free; its wait holds up the compute stream until it is done. So do copies.
+//   - A read holds up the host until the number is available: the compute stream runs dry meanwhile
 //     unless it was given enough to do before.
 //   - Collectives that are under way at the same time share links (sim/shared_links.h), and take
 //     multiprocessors away from the kernels that run beside them, as far as the costs say so.
@@ -116,7 +116,7 @@ class StepClock {
   bool host_computes_ = false;  // then there is one clock for host and stream
   bool contention_ = false;
 
-  double host_ = 0;    // when the host comes to the next node
+  double host_ = 0;    // when the host reaches the next node
   double stream_ = 0;  // when the compute stream is done with all that it was given
   double links_time_ = 0;
   double taken_ = 0;    // share of the multiprocessors that collectives occupy now

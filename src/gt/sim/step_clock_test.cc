@@ -51,8 +51,8 @@ double TimeOf(const std::string& nodes, const CostModel& costs) {
   return Simulate(*graph, costs).step;
 }
 
-// Two groups at once share the network: each takes as long as both one after the other. In one group
-// they queue, which takes as long in the end.
+// Two groups at the same time share the network: each takes as long as both one after the other. In
+// one group they queue, which takes as long in the end.
 TEST(StepClock, CollectivesShareTheNetwork) {
   const SharedCosts costs({{"a", 100}, {"b", 100}}, 0);
   const std::string both = Reduce("a", "x", "one") + Reduce("b", "x", "two");
@@ -86,7 +86,7 @@ TEST(StepClock, CollectivesTakeMultiprocessors) {
   EXPECT_NEAR(clock.end(1) - clock.start(1), 127.2, 0.1);
 }
 
-// Any legal order may be run, again and again.
+// Any legal order may be run, repeatedly.
 TEST(StepClock, StartsAnew) {
   auto graph = Step(Kernel("k", "x") + Reduce("a", "k", "one") + Kernel("l", "x") + Wait("c", "a") +
                     Kernel("m", "c"));

@@ -54,7 +54,7 @@ class StorageTable {
 
   int32_t node_count() const { return static_cast<int32_t>(scratch_.size()); }
   SymbolValues symbols() const { return symbols_; }
-  // The GPU if anything is there, else the CPU.
+  // The GPU if anything is on it, else the CPU.
   DeviceKind device() const { return device_; }
 
   // Inputs first, then in order of allocation.

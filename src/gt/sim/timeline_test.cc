@@ -151,7 +151,7 @@ TEST(TimelineTest, HostBound) {
   EXPECT_EQ(s.Stalls(), Times{});
 }
 
-// A collective is launched by the host as well, and starts not before the stream has come to it.
+// A collective is launched by the host as well, and starts no earlier than the stream reaches it.
 TEST(TimelineTest, CollectiveIsLaunched) {
   Simulated s(Overlapped(), Launching(4), {{"a", 1}, {"b", 1}, {"c", 20}});
   EXPECT_EQ(s.Time("a"), (TimeInterval{4, 5}));
@@ -161,7 +161,7 @@ TEST(TimelineTest, CollectiveIsLaunched) {
   EXPECT_EQ(s.Time("d"), (TimeInterval{28, 38}));  // launched at 16
 }
 
-// The host knows the number 5 us behind the kernel that makes it. The stream has been idle since
+// The host knows the number 5 us after the kernel that makes it. The stream has been idle since
 // that kernel's end, and stays so until the host has launched the next.
 TEST(TimelineTest, ReadStalls) {
   Simulated s(R"(
@@ -188,7 +188,8 @@ TEST(TimelineTest, ReadQueuesBehindWork) {
   EXPECT_EQ(s.Time("c"), (TimeInterval{67, 77}));
 }
 
-// Numbers that are on their way to the host are there when the copy is; the copy runs beside compute.
+// Numbers copied to the host are available when the copy is done; the copy runs in parallel with
+// compute.
 TEST(TimelineTest, ReadOfOffloadedNumbers) {
   Simulated s(R"(
   %a = aten::neg(%n) : i64[4]
@@ -240,7 +241,7 @@ TEST(TimelineTest, CopiesThereAndBack) {
   EXPECT_EQ(s.timeline.step, 60);
 }
 
-// What a wait is for is found behind views.
+// What a wait is for is found through views.
 TEST(TimelineTest, AwaitedCollective) {
   Simulated s(Overlapped("%v = aten::view(%c, size = [2, 2]) : f32[2, 2]\n"
                          "  %u = _c10d_functional::wait_tensor(%v) : f32[2, 2]"),

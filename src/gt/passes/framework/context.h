@@ -31,7 +31,7 @@ struct JobFacts {
   ProcessGroups* groups = nullptr;
   // Null: GPUs of today with a network between nodes of eight.
   CostModelFor costs = {};
-  // Bytes of the device that may be in use at once. Null or 0: no limit is known.
+  // Bytes of the device that may be in use at the same time. Null or 0: no limit is known.
   std::function<int64_t()> memory_budget = {};
   // What is in the device's memory all the time while this step runs: parameters, optimizer,
   // communicators of its groups. Null: nothing.
@@ -39,11 +39,11 @@ struct JobFacts {
   DecideForAll decide_for_all = {};  // null: this rank is alone
 };
 
-// Of one run of a pipeline. Not for several threads at once.
+// Of one run of a pipeline. Not thread-safe.
 //
-// What the job answered can be replayed: passes that run again after one of them failed are told what
-// they were told before, without asking other ranks, and what they ask for is recorded for a file
-// (passes/framework/context_record.h) from which `gt opt` makes a context that answers alike.
+// What the job answered can be replayed: passes that are rerun after one of them failed are told
+// what they were told before, without asking other ranks, and what they ask for is recorded for a
+// file (passes/framework/context_record.h) from which `gt opt` makes a context that answers alike.
 class PassContext {
  public:
   explicit PassContext(JobFacts job = {});
@@ -76,7 +76,7 @@ class PassContext {
   // The graph has changed, or may be another one at the same address.
   void Invalidate() { analyses_.clear(); }
 
-  // From now on passes run again from the one that was about to run when `position` was taken: they
+  // From now on passes are rerun from the one that was about to run when `position` was taken: they
   // are told what they were told before, and no other rank is asked.
   void Replay(size_t position);
   size_t position() const { return replays_ ? next_decision_ : known_.decisions.size(); }
@@ -91,7 +91,7 @@ class PassContext {
   NamedGroups named_groups_;
   std::unique_ptr<RecordedGroups> groups_;
   bool replays_ = false;
-  // What has been answered. Costs, budget and constant bytes are only there if they were read from a
+  // What has been answered. Costs, budget and constant bytes are only here if they were read from a
   // file: a job can always be asked for them again.
   ContextRecord known_;
   size_t next_decision_ = 0;  // to be replayed

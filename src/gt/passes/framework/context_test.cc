@@ -76,7 +76,7 @@ TEST(PassContext, GroupsAreRecordedAndReplayed) {
   EXPECT_EQ(found.Apart("ep", ProcessGroups::Purpose::kTokens), "ep.tokens");
 }
 
-// Passes that run again after a failure must not wait for ranks that do not run them again.
+// Passes that are rerun after a failure must not wait for ranks that do not rerun them.
 TEST(PassContext, AReplayAsksNoOtherRank) {
   int decided = 0;
   JobGroups groups;

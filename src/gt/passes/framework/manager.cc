@@ -51,8 +51,8 @@ std::string ReplayCommand(const std::string& specs, const std::string& context,
   return fmt::format("gt opt --pass={}{} {}", ShellWord(specs), flag, ShellWord(path));
 }
 
-// Written while an error is on its way, and possibly by several ranks at once: the name must be
-// free.
+// Written while an error is being handled, possibly by several ranks at the same time: the name
+// must be free.
 std::filesystem::path FreshPath(const std::string& folder, const std::string& pass) {
   static std::atomic<int> count{0};
   std::filesystem::path base = folder;
@@ -304,7 +304,7 @@ std::string PassManager::WriteReproducer(size_t index, const State& state, std::
   return command;
 }
 
-// What passes ask the context when they run again. The last one is expected to fail.
+// What passes ask the context when they are rerun. The last one is expected to fail.
 ContextRecord PassManager::RecordAgain(size_t first, size_t last, const Graph& given,
                                        const State& state) {
   state.context.Invalidate();

@@ -5,9 +5,9 @@
 //   PassManager manager(DefaultPipeline());
 //   PipelineReport report = manager.Run(graph);
 //
-// Reproducers. What a failing pass was given is not known before it fails, and copying the graph in
-// front of every pass would cost as much as the passes. The manager copies it once, at the start,
-// and after a failure runs the passes before the failing one again on the copy: passes are
+// Reproducers. What a failing pass was given is not known before it fails, and copying the graph
+// before every pass would cost as much as the passes. The manager copies it once, at the start,
+// and after a failure reruns the passes before the failing one on the copy: passes are
 // repeatable (passes/framework/pass.h). If they turn out not to be, the file holds the graph of the
 // start and the command runs all passes up to the failing one. If the failing pass asks the context
 // for anything, the answers are in a second file, which the command names too.
@@ -52,8 +52,8 @@ struct PassManagerOptions {
   // Hashing costs about as much as a cheap pass, so that a release build may leave it out where
   // steps are compiled often.
   bool check_changed = true;
-  // Verify after every pass that changed the graph. Otherwise once, behind the last one; if that
-  // fails, the passes run again on the copy of the start, and the guilty one is found.
+  // Verify after every pass that changed the graph. Otherwise once, after the last one; if that
+  // fails, the passes are rerun on the copy of the start to find the one that broke the graph.
   bool verify_each = true;
   // For every pass: NN_name.before.gtir, NN_name.after.gtir, NN_name.diff, and NN_name.context with
   // what it asked about the job, if it did. Empty: no dumps.
@@ -75,8 +75,8 @@ class PassManager {
 
   // On an error the graph is left as the failing pass left it, and must not be used. The error
   // names the pass, the reproducer and the command that replays it. Its code is that of the pass's
-  // own error, PassBrokeGraph if the graph no longer verifies, PassMisreported if `changed` was a
-  // lie. Passes that work block by block are named in a warning if the graph declares no blocks.
+  // own error, PassBrokeGraph if the graph no longer verifies, PassMisreported if `changed` was
+  // wrong. Passes that work block by block are named in a warning if the graph declares no blocks.
   PipelineReport Run(Graph& graph, PassContext& context);
   PipelineReport Run(Graph& graph);  // outside of a job
 

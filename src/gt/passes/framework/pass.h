@@ -14,7 +14,8 @@
 //     the surviving keeps its own.
 //   - Names. Values that stay keep their names.
 //   - Repeatability. The same options and an equal context on an equal graph give an equal graph,
-//     however often Run was called before: bisecting and reproducers run a pass again to get the graph it was given.
+//     however often Run was called before: bisecting and reproducers rerun passes to get the graph
+//     that a pass was given.
 //   - Linear time: 3 us a node is the budget.
 // The manager (passes/framework/manager.h) does the rest: timing, verification, checking `changed`, dumps,
 // reproducers.

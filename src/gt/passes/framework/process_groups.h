@@ -1,5 +1,5 @@
 // The process groups of a job, as passes see them: by name, as nodes refer to them. Two names may
-// stand for one group, and two groups may have the same ranks; what tells groups apart is which
+// refer to one group, and two groups may have the same ranks; what tells groups apart is which
 // queue their collectives wait in.
 #pragma once
 
@@ -22,7 +22,7 @@ class ProcessGroups {
   virtual Info Find(std::string_view name) = 0;
 
   // The name of a group with the ranks of `source`, in their order, and a queue of its own. Made on
-  // the first call and found again by the later ones; lives as long as the job.
+  // the first call and reused by the later ones; lives as long as the job.
   // Tokens and their counts go first where links are shared.
   enum class Purpose { kTokens, kCounts, kGathers };
   virtual std::string Apart(std::string_view source, Purpose purpose) = 0;

@@ -1,7 +1,7 @@
 // The table of passes, and the small language in which command lines and reproducers name them:
 //   dce,canonicalize{remove_copies=false},cse,dce
 // An option of list type is given once for each element. Values with commas, braces, quotes or
-// spaces stand in double quotes.
+// spaces are in double quotes.
 #pragma once
 
 #include <span>

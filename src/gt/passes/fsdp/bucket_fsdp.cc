@@ -4,9 +4,9 @@
 //   fsdp_bucket_order.cc   writes the nodes down in their new order.
 //
 // Why no cycle can arise. A gather needs one parameter and nothing else. A reduction is packed with
-// others only if nothing needs its result before all of the bucket's gradients are there
-// (fsdp_buckets.cc). Nodes that do not move keep their order among each other; those
-// that move are written down when their place comes or when somebody needs them.
+// others only if nothing needs its result before all of the bucket's gradients are available
+// (fsdp_buckets.cc). Nodes that do not move keep their relative order; those that move are emitted
+// at their new position, or earlier if a node needs them.
 #include "gt/passes/fsdp/bucket_fsdp.h"
 
 #include <memory>
@@ -77,7 +77,7 @@ class Packer {
     return Scatters() ? count / bucket_->key.ranks : count;
   }
 
-  // A reduce-scatter gives rank r the r-th part: the members' r-th parts have to lie together.
+  // A reduce-scatter gives rank r the r-th shard: the members' r-th shards have to be contiguous.
   Value* PackInputs() {
     const Dim ranks = bucket_->key.ranks;
     std::vector<Value*> parts;
@@ -110,8 +110,8 @@ class Packer {
       counts.emplace_back(CountOf(member));
       total += counts.back();
     }
-    // A gathered part lies in as many pieces as there are ranks and has to be copied together. A
-    // reduced one is a stretch of the whole.
+    // A gathered member is split into one piece per rank and has to be copied to be contiguous. A
+    // reduced one is a contiguous range of the packed result.
     static const Operator* const kSplit = Find("aten::split_with_sizes");
     static const Operator* const kSplitCopy = Find("aten::split_with_sizes_copy");
     const bool gathers = bucket_->IsGather();
@@ -134,7 +134,7 @@ class Packer {
     Value* old = member.wait->result();
     const Meta meta = OwnMeta(*member.wait);
     Value* part = View(piece, old->type().sizes, meta, bucket_->end, old->name() + "_part");
-    // The caller owns what a step returns, so two outputs must not lie in one piece of memory.
+    // The caller owns what a step returns, so two outputs must not share one allocation.
     if (member.escapes) {
       static const Operator* const kClone = Find("aten::clone");
       part = Insert({kClone, {part}, {OperandRef{0}, std::monostate()}, meta, old->name() + "_own"},

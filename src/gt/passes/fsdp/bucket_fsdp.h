@@ -13,8 +13,8 @@ namespace gt {
 // become
 //   %pack = cat(%w1 flat, %w2 flat)  %g = all_gather(%pack)                  the launch
 //   %w = wait(%g)  %b', %d' = split_with_sizes_copy(%w as [ranks, n])        the end
-// and reductions the same with the ranks' parts side by side. Elements change places and nothing
-// else, so every result has the bits it had.
+// and reductions the same with the ranks' shards side by side. Elements are only moved, so every
+// result is bitwise the same.
 //
 // Every node that is made, and every collective that stays alone, says in Meta::fsdp_bucket which
 // bucket it belongs to. A collective that says so is left alone, so that a second run changes

@@ -30,7 +30,7 @@ struct Model {
   }
   void Line(const std::string& line) { lines += "  " + line + "\n"; }
 
-  // %<name>_g, %<name>_w, and their use %<name>_u in front of %<name>_h.
+  // %<name>_g, %<name>_w, and their use %<name>_u before %<name>_h.
   void Gather(std::string_view name, std::string_view of, std::string_view type,
               std::string_view meta, std::string_view group = "fsdp") {
     Line(fmt::format(

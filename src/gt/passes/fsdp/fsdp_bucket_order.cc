@@ -51,7 +51,7 @@ class Scheduler {
 
  private:
   struct Start {
-    int32_t at;  // a position: gathers start in front of it, reductions behind
+    int32_t at;  // a position: gathers start before it, reductions after
     int32_t bucket;
   };
 
@@ -81,7 +81,7 @@ class Scheduler {
           numbers.try_emplace(buckets_[Index(bucket)].key.unit, begins.size()).second;
       if (is_new) begins.push_back(buckets_[Index(bucket)].position);
     }
-    // By blocks: of two blocks that start at one place, the one needed first goes first.
+    // By blocks: of two blocks that start at one position, the one needed first is first.
     std::stable_sort(needed.begin(), needed.end(), [&](int32_t a, int32_t b) {
       return numbers.at(buckets_[Index(a)].key.unit) < numbers.at(buckets_[Index(b)].key.unit);
     });
@@ -126,7 +126,7 @@ class Scheduler {
     }
   }
 
-  // Everything is cut out at once, so that the packed memory is free at once.
+  // Unpacks all members together, so that the packed buffer is freed as early as possible.
   void End(int32_t bucket) {
     if (ended_[Index(bucket)]) return;
     ended_[Index(bucket)] = true;

@@ -18,8 +18,8 @@
 namespace gt::fsdp {
 namespace {
 
-// Where a module stands in the model. Modules outside of blocks are told apart by the first
-// component of their names; those that run behind the last block, the head, count as one.
+// Where a module is in the model. Modules outside of blocks are told apart by the first
+// component of their names; those that run after the last block, the head, count as one.
 class Modules {
  public:
   struct Place {
@@ -123,7 +123,7 @@ class MemberFinder {
         escaping_(context.Get<EscapingStorage>(graph)),
         facts_(static_cast<size_t>(graph.node_count())) {}
 
-  // Gathers, then reductions in the order in which they start, then those behind reductions.
+  // Gathers, then reductions in the order in which they start, then those after reductions.
   void Find() {
     FindGradients();
     for (Node* node : graph_.nodes()) Look(*node);
@@ -136,7 +136,7 @@ class MemberFinder {
     NameBuckets();
   }
 
-  // The nodes that stay, by their positions; null where a node moves or goes.
+  // The nodes that stay, by their positions; null where a node moves or is removed.
   std::vector<Node*> Staying() const {
     std::vector<Node*> staying;
     staying.reserve(facts_.size());
@@ -161,12 +161,12 @@ class MemberFinder {
     int32_t gradient = -1;      // reductions: the parameter whose gradient this becomes
     int32_t source = -1;        // chains: position of what they begin with
     int32_t deadline = kNever;  // reduced values and tails: the first node that is in no tail
-    int32_t bucket = -1;        // the same: whose end they come behind
+    int32_t bucket = -1;        // the same: whose end they are after
   };
   Facts& Of(const Node& node) { return facts_[Index(node)]; }
   const Facts& Of(const Node& node) const { return facts_[Index(node)]; }
 
-  // Walks up from each gradient to the reductions it comes from.
+  // Walks up from each gradient to the reductions that produce it.
   void FindGradients() {
     std::unordered_map<std::string_view, int32_t> positions;
     for (const auto& input : graph_.inputs()) {
@@ -186,7 +186,7 @@ class MemberFinder {
         const Collective kind = node->op().collective;
         const bool reduces = kind == Collective::kReduceScatter || kind == Collective::kAllReduce;
         if (reduces) Of(*node).gradient = found->second;
-        // What lies behind a reduce-scatter on the way up is no gradient's last reduction.
+        // Ancestors of a reduce-scatter are no gradient's last reduction: the walk stops there.
         if (kind == Collective::kAllReduce || kind == Collective::kWait || OnlyMoves(*node) ||
             Adds(*node)) {
           for (int32_t i = 0; i < node->operand_count(); ++i) open.push_back(node->operand(i));
@@ -249,10 +249,10 @@ class MemberFinder {
   // From the collective's input up to the parameter or gradient.
   bool CollectChain(Member& member, bool gathers) {
     const Value* value = member.collective->operand(0);
-    int32_t source = -1;  // a graph input is there from the start
+    int32_t source = -1;  // a graph input is available from the start
     for (; !value->is_input(); value = value->producer()->operand(0)) {
       Node& node = *value->producer();
-      // What an earlier run left alone behind a bucket is left alone again.
+      // What an earlier run left alone after a bucket stays alone.
       if (!node.meta().fsdp_bucket.empty()) return false;
       if (Of(node).kind == Kind::kChain) {  // shared with another member
         source = Of(node).source;
@@ -363,7 +363,7 @@ class MemberFinder {
     }
     for (size_t i = 0; i < reductions_.size(); ++i) {
       Member& member = reductions_[i];
-      // Somebody needs this one before the gradients of the others are there.
+      // A node needs this one before the gradients of the others are available.
       if (Of(*member.wait).deadline <= complete.at(keys[i])) {
         keys[i].alone = member.collective->number();
       }
@@ -373,7 +373,7 @@ class MemberFinder {
     }
   }
 
-  // Users come behind what they use, so a walk from the end sees them first.
+  // Users are after what they use, so a walk from the end sees them first.
   void FindDeadlines() {
     for (auto late = late_.rbegin(); late != late_.rend(); ++late) {
       Facts& facts = Of(**late);
@@ -401,8 +401,8 @@ class MemberFinder {
     }
   }
 
-  // In graph order. A tail comes behind the last of the buckets that it is made of. A reduction of
-  // reduced values starts at the end of the bucket in front of it and is finished one launch later.
+  // In graph order. A tail is after the last of the buckets that it is made of. A reduction of
+  // reduced values starts at the end of the bucket before it and is finished one launch later.
   void AssignTails() {
     for (Node* node : late_) {
       if (Of(*node).kind == Kind::kTail) {

@@ -27,7 +27,7 @@ struct Key {
   int64_t ranks = 1;
   DType dtype = DType::kFloat32;
   Device device;
-  // Chunks run one behind the other: a bucket over several could start only behind the last.
+  // Chunks run one after the other: a bucket over several could start only after the last.
   int32_t chunk = -1;
   Name region;
   int32_t behind = -1;  // the bucket whose results it reduces once more
@@ -41,7 +41,7 @@ struct Member {
   int32_t parameter;         // position among the graph's inputs
   int32_t position;          // gathers: the first user's; reductions: where the gradient is made
   bool escapes;              // an output of the graph shows the result's memory
-  std::vector<Node*> chain;  // what lies between the parameter or gradient and the collective
+  std::vector<Node*> chain;  // the nodes between the parameter or gradient and the collective
 };
 
 struct Bucket {
@@ -50,7 +50,7 @@ struct Bucket {
   Name name;
   // Of the member that decides: the first to be used, or the last whose gradient is made.
   int32_t position = kNever;
-  // Reductions only: the launch that it is finished behind, counted from 1.
+  // Reductions only: the launch after which it is finished, counted from 1.
   int32_t finished_at = 0;
   std::vector<Node*> tail;      // what is made of the results on the way to the step's outputs
   std::vector<int32_t> behind;  // buckets that reduce its results once more
@@ -62,9 +62,9 @@ struct Bucket {
 };
 
 struct Buckets {
-  // Gathers, then reductions in the order in which they start, then those behind reductions.
+  // Gathers, then reductions in the order in which they start, then those after reductions.
   std::vector<Bucket> buckets;
-  // The nodes that stay, by their positions; null where a node moves or goes.
+  // The nodes that stay, by their positions; null where a node moves or is removed.
   std::vector<Node*> staying;
   int64_t left_alone = 0;  // gathers and reductions that cannot be packed or moved
 };

@@ -43,7 +43,7 @@ bool HasFlops(const Node& node) {
   return !node.op().flops(CostContext{node.args(), operands, results}).Is(0);
 }
 
-// Casts, views, pads, concatenations: what stands between a tensor and its way through a collective.
+// Casts, views, pads, concatenations: what prepares a tensor for a collective or unpacks it.
 bool MovesData(const Node& node) {
   const Operator& op = node.op();
   if (op.collective != Collective::kNone || op.transfer != Transfer::kNone) return false;
@@ -51,8 +51,8 @@ bool MovesData(const Node& node) {
   return op.aliasing != Aliasing::kNone || (op.flops != nullptr && !HasFlops(node));
 }
 
-// Products, attention, norms, activations. What is computed again does not count: a value that
-// blocks share bears the first one's name, wherever it is computed.
+// Products, attention, norms, activations. Recomputed nodes do not count: a value that blocks share
+// has the first block's name, wherever it is computed.
 bool Computes(const Node& node) {
   const bool again = node.meta().is_backward() && node.meta().recompute != Recompute::kNone;
   return !IsBucketed(node) && !again && !node.op().is_view() && HasFlops(node);
@@ -79,7 +79,7 @@ std::string BucketedName(const Node& node) {
   return DescribeNode(node, "a node", IsBucketed(node) ? bucket : "");
 }
 
-// Behind a reduction of gradients. Replicas reduce behind shards, so it may lead to another one.
+// The wait of a gradient reduction. Replicas reduce after shards, so another one may use it.
 bool IsGradientWait(const Node& node) {
   if (node.op().collective != Collective::kWait) return false;
   const Node* launch = node.operand(0)->producer();
@@ -157,7 +157,7 @@ class DenseRegions {
   int32_t top_backward_ = kNotNeeded;  // the first backward compute outside of blocks
 };
 
-// Where a node stands: in front of the node with that number, gathers first, or in its own place.
+// Where a node is: before the node with that number, gathers first, or at its own position.
 enum class Rank : uint8_t { kGather, kReduction, kNode };
 struct PlaceInOrder {
   int32_t at;
@@ -231,11 +231,11 @@ class FsdpDenseRegions::Planner {
   struct Chain {
     std::vector<int32_t> nodes;
     std::unordered_set<int32_t> members;  // the same
-    int32_t last_need = kNobody;          // the need that stands last now
+    int32_t last_need = kNobody;          // the need that is last now
     bool has_wait = false;                // for another reduction
   };
 
-  // What unpacks the result of a reduction goes to the end if everything behind it does.
+  // Moves what unpacks the result of a reduction to the end, if all its users move there too.
   void SinkWaits() {
     std::vector<int32_t> kept_by(At(dependencies_.count()), kNobody);
     for (int32_t number = dependencies_.count() - 1; number >= 0; --number) {
@@ -350,7 +350,7 @@ class FsdpDenseRegions::Planner {
     return chain;
   }
 
-  // Puts the chain in front of the node `target`, unless something outside forbids it.
+  // Puts the chain before the node `target`, unless something outside forbids it.
   bool Move(const Chain& chain, int32_t target, Rank rank) {
     const Node& node = *dependencies_.node(chain.nodes.front());
     const std::string_view where =

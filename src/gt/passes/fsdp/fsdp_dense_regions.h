@@ -17,7 +17,7 @@ struct FsdpDenseRegionsOptions {
 //   gather of block i, forward        starts with the dense region of block i - 1
 //   gather of block i, backward       starts with that of block i + 1; for the last block, with the
 //                                     backward of what follows the blocks
-//   reduce-scatter of block i         in that of block i - 1, backward, behind its gradients
+//   reduce-scatter of block i         in that of block i - 1, backward, after its gradients
 //   what follows the blocks           gathers in the last block's forward, reduces in its backward
 // Where replicas reduce what shards have reduced, they do so one block later, or at the end. The first
 // gather, the last reduce-scatter and embeddings stay. A collective moves together with the

@@ -27,7 +27,7 @@ class ParameterOrigins {
   std::vector<int32_t> origins_;  // by number
 };
 
-// Collectives of one group run one behind the other. On a group of their own, gathers for the next
+// Collectives of one group run one after the other. On a group of their own, gathers for the next
 // block run while gradients of this one are reduced.
 class ReassignFsdpAllGathers : public Pass {
  public:

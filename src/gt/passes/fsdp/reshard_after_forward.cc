@@ -27,7 +27,7 @@ class GatheredParameters {
     }
   }
 
-  // A value that the backward should make again. What the loss uses is needed to the very end of the
+  // A value that the backward should recompute. What the loss uses is needed to the very end of the
   // forward, where its own backward begins: there is nothing to free.
   bool WorthRepeating(const Value& value) const {
     const Node* producer = value.producer();
@@ -73,7 +73,7 @@ const PassInfo& ReshardParameters::info() const {
   return kInfo;
 }
 
-// Copies the nodes behind a value, each once, in front of the first node that needs it.
+// Copies the ancestors of a value, each once, to before the first node that needs it.
 class ReshardParameters::Repeater {
  public:
   Repeater(ReshardParameters& pass, Graph& graph) : pass_(pass), graph_(graph) {}

@@ -23,7 +23,7 @@ struct EpOverlapOptions {
   GT_OPTION(double, memory_headroom, -1.0, Within(-1, 10),
             "share by which the memory that the step allocates may grow, with mode cost; negative: "
             "memory_budget alone decides");
-  // Counts what the step allocates and what is there all the time.
+  // Counts what the step allocates and what is allocated all the time.
   GT_OPTION(
       int64_t, memory_budget, 0, AtLeast(0),
       "bytes of the device that may be in use at once, with mode cost; 0: what the job may plan "

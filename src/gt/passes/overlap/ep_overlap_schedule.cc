@@ -22,7 +22,7 @@ namespace gt {
 namespace {
 
 // Orders that were tried: the fastest of all, and the fastest within the budget. If none is within it,
-// the one that goes least beyond.
+// the one that exceeds it least.
 class Contest {
  public:
   explicit Contest(int64_t budget) : budget_(budget) {}

@@ -121,7 +121,7 @@ TEST(EpOverlapSchedule, OnAGpuReadsBeginAheadOfTime) {
   TimedStep step = Stack(1, Device{DeviceKind::kCuda, 0}, ChunkProducer::kGraph, kReading);
   PassRun run = Schedule(step);
   EXPECT_EQ(Count(run, "split_reads"), 2);
-  // Copies begin as soon as the counts are there. Both are waited for, being short: a chunk's tokens
+  // Copies begin as soon as the counts exist. Both are waited for, being short: a chunk's tokens
   // are worth more than an early start of E00.
   EXPECT_EQ(step.Names(),
             "A00 gt::offload r00 K00 D00 A01 gt::offload r01 K01 D01 d00 E00 O00 d01 E01 O01");
@@ -146,7 +146,7 @@ TEST(EpOverlapSchedule, SplittingReadsIsAChange) {
   EXPECT_TRUE(run.changed);
   EXPECT_EQ(Count(run, "split_reads"), 1);
   EXPECT_EQ(step.Names(), "A0 gt::offload r0 D0");
-  // A copy that is there already is used.
+  // A copy that exists already is used.
   run = Schedule(step);
   EXPECT_FALSE(run.changed);
   EXPECT_EQ(Count(run, "split_reads"), 0);
@@ -179,7 +179,7 @@ TEST(EpOverlapSchedule, HeadroomIsAShareOfWhatTheStepAllocates) {
   EXPECT_LT(PeakInUse(narrow.graph()), wanted);
 }
 
-// What the step needed before it was cut it may need again.
+// The step may need as much memory as it did before it was chunked.
 TEST(EpOverlapSchedule, TheWholeStepsPeakIsAllowed) {
   TimedStep free = Stack(2);
   Schedule(free);
@@ -218,7 +218,7 @@ TEST(EpOverlapSchedule, KeepsToItsBudget) {
   EXPECT_LE(PeakInUse(both.graph()), wanted - 64);
 }
 
-// What is there all the time takes its part of the budget.
+// What is allocated all the time counts against the budget.
 TEST(EpOverlapSchedule, TheBudgetIsForEverything) {
   TimedStep free = Stack(3), bound = Stack(3), beside = Stack(3);
   Schedule(free, {});
@@ -299,8 +299,8 @@ TEST(EpOverlapSchedule, RanksApplyWhatTheFirstOneDecided) {
   }
 }
 
-// The same object or another one, on equal graphs: equal orders. On its own output it gives a legal
-// order again, and no slower one.
+// The same object or another one, on equal graphs: equal orders. On its own output the order is
+// legal too, and no slower.
 TEST(EpOverlapSchedule, IsRepeatable) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     auto step = RandomTimedStep(seed, 4, 2, 12, true);

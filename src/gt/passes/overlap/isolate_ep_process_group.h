@@ -5,8 +5,8 @@
 
 namespace gt {
 
-// Collectives of one group run one behind the other. A token exchange that stands behind a gather
-// of parameters in the same queue is late by the whole gather, and compute waits for tokens.
+// Collectives of one group run one after the other. A token exchange that is queued behind a gather
+// of parameters is late by the whole gather, and compute waits for tokens.
 class IsolateEpProcessGroup : public Pass {
  public:
   const PassInfo& info() const override;

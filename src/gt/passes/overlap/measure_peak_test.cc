@@ -18,7 +18,7 @@ PassRun RunManaged(Graph& graph, PassContext& context, std::string_view spec) {
   return manager.Run(graph, context).runs.at(0);
 }
 
-// 32 bytes of %a and %b while %b is computed; %x, which is there all the time, does not count.
+// 32 bytes of %a and %b while %b is computed; %x, which is allocated all the time, does not count.
 TEST(MeasurePeak, NotesThePeakWithoutInputs) {
   auto graph = Parse(R"(graph @g(%x: input "x" f32[4]) {
   %a = aten::neg(%x) : f32[4]
@@ -34,8 +34,8 @@ TEST(MeasurePeak, NotesThePeakWithoutInputs) {
   EXPECT_EQ(run.counters.at(0), (std::pair<std::string, int64_t>("bytes", 32)));
 }
 
-// Two gathers of a block, as bucketing packs them: the packed shares and the pack's result come on top,
-// all gathered values of the block are there at once.
+// Two gathers of a block, as bucketing packs them: the packed shards and the pack's result add to
+// the peak, and all gathered values of the block are alive at the same time.
 constexpr const char* kTwoParameters =
     R"(graph @g(%v: param "layers.0.v" f32[4], %w: param "layers.0.w" f32[4], %x: input "x" f32[8]) {
   %g = _c10d_functional::all_gather_into_tensor(%v, group_size = 2, group_name = "fsdp") : f32[8] {module = "layers.0"}

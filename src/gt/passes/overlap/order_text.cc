@@ -144,7 +144,7 @@ class CommonOrder::Placement {
     }
   }
 
-  // And what this was the last thing missing for, unless a node that is to come will ask for it.
+  // And the nodes that only waited for this one, unless a later node will ask for them.
   void Place(int32_t number) {
     placed_[static_cast<size_t>(number)] = true;
     order_.push_back(number);
@@ -178,7 +178,7 @@ CommonOrder::CommonOrder(const Graph& graph, const Dependencies& dependencies)
   for (int32_t number = 0; number < dependencies.count(); ++number) {
     const auto at = static_cast<size_t>(number);
     const Node& node = *dependencies.node(number);
-    // Collectives and their waits are there on every rank, whatever they handle.
+    // Every rank has all collectives and their waits, whatever they handle.
     synchronizes_[at] =
         !QueueOf(node).empty() || AwaitedBy(node) != nullptr || node.op().reads_data;
     if (!synchronizes_[at] && (parts.own[at] || !TakesTime(node, hints))) continue;

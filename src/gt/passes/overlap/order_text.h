@@ -4,7 +4,7 @@
 // more nodes where a shard is padded, and with context parallelism a rank's stretch of a sequence
 // decides which attention it runs. The text is therefore about the nodes that take time or
 // synchronize, a rank's own left out; every rank places the others by one rule: what another node
-// needs goes right before it, what none needs right after what it needs itself.
+// needs is right before it, what none needs right after what it needs itself.
 //
 // Ranks whose remaining nodes differ all the same find theirs by what they are (operator, module, phase,
 // chunk, how many of these came before), and keep to the order of collectives, waits and reads.
@@ -28,12 +28,12 @@ class CommonOrder {
   // `order` names every node once, by number.
   std::string ToText(std::span<const int32_t> order) const;
 
-  // All nodes of this graph by number, in the order that the text stands for. Fails with
+  // All nodes of this graph by number, in the order that the text encodes. Fails with
   // RanksDisagree if the text is of a graph with other collectives, waits or reads, and with
-  // IllegalOrder if it is damaged, or if these cannot come in its order here.
+  // IllegalOrder if it is damaged, or if its order is not legal here.
   std::vector<int32_t> FromText(std::string_view text) const;
 
-  // What comes of an order on its way through a text.
+  // The order that results from writing this one as text and reading it back.
   std::vector<int32_t> Placed(std::span<const int32_t> order) const;
 
  private:

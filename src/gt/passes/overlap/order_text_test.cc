@@ -28,7 +28,7 @@ ErrorCode CodeOf(const std::function<void()>& body) {
 }
 
 // A parameter of which a rank has `rows` rows of two, gathered, used, and its gradient reduced: ranks
-// with fewer rows have a node more before the gather and one more behind the reduction.
+// with fewer rows have a node more before the gather and one more after the reduction.
 std::unique_ptr<Graph> Step(int64_t rows) {
   const bool padded = rows < 2;
   const std::string own = std::to_string(rows);

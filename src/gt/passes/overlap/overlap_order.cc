@@ -18,8 +18,8 @@ namespace {
 
 constexpr int32_t kAtOnce = -1;  // a priority
 
-// A wait that is nearly over is worth standing still for when all there is to do takes much longer:
-// what comes behind it would start that much later. Shares of the longer time.
+// A wait that is nearly over is worth idling for when everything else that is ready takes much
+// longer: the nodes after the wait would start that much later. Shares of the longer time.
 constexpr double kNearlyOver = 0.15;
 constexpr double kOvershoot = 1.5;
 constexpr int kAlternatives = 8;  // nodes looked at for a shorter one
@@ -70,7 +70,7 @@ void OverlapOrder::CountExchanges() {
   }
 }
 
-// The number of the first exchange that a node leads to.
+// By the number of the first exchange that a node is an ancestor of.
 void OverlapOrder::Prioritize() {
   constexpr int32_t kNone = std::numeric_limits<int32_t>::max();
   std::vector<int32_t> leads_to(facts_.size(), kNone);
@@ -215,7 +215,7 @@ class OverlapOrder::Run {
     return soonest;
   }
 
-  // -1: it is better to stand still for a moment.
+  // -1: it is better to idle for a moment.
   int32_t Choose() {
     auto [priority, number] = ready_.top();
     if (waiting_.empty() || clock_.kind(number) != StepClock::Kind::kKernel) return Take();
@@ -285,7 +285,7 @@ class OverlapOrder::Run {
   std::vector<int32_t> left_;     // nodes not done, by exchanges before them
   std::vector<bool> run_;         // by number
   int32_t frontier_ = 0;
-  // By number: ready or waiting. What has run goes when it comes up.
+  // By number: ready or waiting. Nodes that have run are removed when they reach the top.
   std::priority_queue<int32_t, std::vector<int32_t>, std::greater<>> admitted_;
   Heap<int32_t> ready_;             // by priority
   std::vector<int32_t> waiting_;    // launches that admitted waits are for
@@ -333,8 +333,8 @@ OverlapOrder::Result OverlapOrder::WithinWindow(int32_t window, int64_t budget) 
   return result;
 }
 
-// What could run at the place of the stall instead of behind it: nodes that need nothing that comes
-// later, from the nearest on, until they take as long as wanted.
+// What could run during the stall instead of after it: nodes that need nothing later than the
+// stall, from the nearest on, until they take as long as wanted.
 std::vector<int32_t> OverlapOrder::ChainBehind(const std::vector<int32_t>& order, size_t stalled,
                                                double wanted) const {
   constexpr size_t kReach = 4096;

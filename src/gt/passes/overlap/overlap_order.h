@@ -1,14 +1,14 @@
-// An order of a chunked step in which communication hides behind compute, found by letting the step
-// run on paper.
+// An order of a chunked step in which communication hides behind compute, found by simulating the
+// step.
 //
 // A device has one compute stream and a queue for each process group. At every moment the node to
-// run next is chosen among those that could start at once:
-//   - collectives are launched as soon as what they send is there;
+// run next is chosen among those that could start immediately:
+//   - collectives are launched as soon as what they send is available;
 //   - a wait can start once its collective is done; until then others go first;
-//   - of compute, what leads to the earliest exchange of tokens goes first, so that queues never
-//     starve. What leads to none (gradients of weights) has time for about a layer, and fills gaps.
-// When nothing can start, the compute stream stands still until the first collective is done: that
-// time is exposed.
+//   - of compute, ancestors of the earliest exchange of tokens run first, so that queues never
+//     starve. Ancestors of none (gradients of weights) have time for about a layer, and fill gaps.
+// When nothing can start, the compute stream is idle until the first collective is done: that time
+// is exposed.
 //
 // A window bounds how far the order may stray from that of the graph, counted in exchanges: a node
 // waits until everything more than a window before it is done. It is what keeps memory in bounds,
@@ -18,7 +18,7 @@
 // Gathers of parameters depend on nothing the step computes. They and what prepares them keep their
 // place among the exchanges; bucketing (passes/fsdp/bucket_fsdp.h) has chosen it.
 //
-// Whatever an order comes from, one clock (sim/step_clock.h) and one account of memory
+// However an order was found, one clock (sim/step_clock.h) and one account of memory
 // (sim/live_memory.h) judge it.
 #pragma once
 
@@ -40,7 +40,7 @@ class OverlapOrder {
   struct Result {
     std::vector<int32_t> order;  // numbers of nodes
     double microseconds = 0;
-    int64_t peak = 0;  // bytes that the step allocates and has in use at once
+    int64_t peak = 0;  // most bytes allocated by the step that are in use at the same time
   };
   // As the graph is.
   Result AsItIs();
@@ -49,8 +49,8 @@ class OverlapOrder {
   // Keeps to `budget` bytes as well as it can: when a node would go beyond, the order of the graph is
   // followed until memory is free again, and where that does not help, the window is narrowed.
   Result WithinWindow(int32_t window, int64_t budget);
-  // Moves single chains of compute from behind the longest stalls of the compute stream into them, as
-  // long as that makes the step faster and keeps it within the budget. Looks at no more than `tries`
+  // Moves single chains of compute from after the longest stalls of the compute stream into them,
+  // as long as that makes the step faster and within budget. Looks at no more than `tries`
   // moves, each of which costs as much as judging an order.
   Result FillStalls(Result from, int64_t budget, int tries);
 
@@ -61,7 +61,7 @@ class OverlapOrder {
  private:
   struct Facts {
     int32_t exchanges_before = 0;
-    int32_t priority = 0;  // smaller goes first
+    int32_t priority = 0;  // smaller runs first
     bool pinned = false;   // keeps its place among the exchanges
   };
   class Run;

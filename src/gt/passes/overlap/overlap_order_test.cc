@@ -54,7 +54,7 @@ size_t PositionOf(const std::string& names, const std::string& name) {
   return static_cast<size_t>(found - list.begin());
 }
 
-// Each of these comes before the next one.
+// Each of these is before the next one.
 void ExpectInTurn(const std::string& names, const std::vector<std::string>& few) {
   for (size_t i = 0; i + 1 < few.size(); ++i) {
     EXPECT_LT(PositionOf(names, few[i]), PositionOf(names, few[i + 1]))
@@ -93,7 +93,7 @@ TEST(OverlapOrder, AsItIsNothingOverlaps) {
 //            E1 133-163, O1 183-184
 //   tokens   D0 33-53, C0 93-113, D1 113-133, C1 163-183
 //   counts   N0 30-32, N1 63-65
-// Nothing is begun at 30: the counts are there in a moment, and the first tokens wait for them.
+// Nothing is begun at 30: the counts are available soon, and the first tokens wait for them.
 TEST(OverlapOrder, ABlockOfTwoChunks) {
   TimedStep step = Stack(1);
   Planned planned(step);
@@ -134,7 +134,7 @@ TEST(OverlapOrder, EveryBlockOfAStackAddsTheSame) {
   for (size_t i = 2; i < times.size(); ++i) EXPECT_EQ(times[i] - times[i - 1], 162);
 }
 
-// While one of three chunks exchanges, two have something to do: the compute stream stands still only
+// While one of three chunks exchanges, two have something to do: the compute stream is idle only
 // at the end, for the last combine, and for the last dispatch, beside which O20 and O21 run.
 TEST(OverlapOrder, ThreeChunksHideMore) {
   constexpr std::string_view kEven =
@@ -146,7 +146,7 @@ TEST(OverlapOrder, ThreeChunksHideMore) {
   EXPECT_EQ(planned.microseconds, 9 * 61 + 20 + (20 - 2));
 }
 
-// Nodes of no chunk come when they are needed; what nothing needs comes within about a region.
+// Nodes of no chunk run when they are needed; what nothing needs runs within about a region.
 TEST(OverlapOrder, TheRestOfTheStepGoesAlong) {
   TimedStep step;
   step.Outside("a=5: x");
@@ -205,8 +205,8 @@ TEST(OverlapOrder, GradientsOfWeightsAreNotPutOff) {
   }
 }
 
-// A value computed a second time is filler as any other: it runs while the first exchange is on its
-// way, also when it stands behind the exchange's wait in the graph.
+// A recomputed value is filler like any other: it runs while the first exchange is in flight, also
+// when it is after the exchange's wait in the graph.
 TEST(OverlapOrder, RecomputedNodesFillGaps) {
   TimedStep step;
   step.Backward("layers.0",
@@ -269,8 +269,8 @@ TEST(OverlapOrder, WaitsSeeThroughViews) {
   EXPECT_EQ(Planned(reads).orders.AsItIs().microseconds, 21);
 }
 
-// A gather of parameters depends on nothing, but has a place: behind all of the exchanges that it stood
-// behind. What prepares it comes with it.
+// A gather of parameters depends on nothing, but keeps its place: after all of the exchanges that
+// precede it in the graph. What prepares it moves with it.
 TEST(OverlapOrder, GathersKeepTheirPlace) {
   TimedStep step;
   step.Forward("layers.0", "A0=10: x; D0=20 dispatch: A0; d0 wait: D0; E0=10: d0");
@@ -278,8 +278,8 @@ TEST(OverlapOrder, GathersKeepTheirPlace) {
   step.Forward("layers.0", "A1=10: x; D1=20 dispatch: A1; d1 wait: D1; E1=10: d1");
   step.Forward("layers.1", "F0=10: E0 q; H0=20 dispatch: F0");
   Planned planned(step);
-  // %p and %G could run at once. They stand behind one exchange, and come when all that stood before
-  // the exchange has run.
+  // %p and %G could run immediately. They are after one exchange in the graph, and run when all
+  // that is before the exchange has run.
   EXPECT_EQ(planned.Order(100), "A0 D0 p G A1 D1 q d0 E0 F0 H0 d1 E1");
 }
 
@@ -311,8 +311,8 @@ TEST(OverlapOrder, CopiesBackKeepTheirPlace) {
   EXPECT_EQ(planned.Order(100), "o A0 D0 a d0 E0 C0 f b A1 D1");
 }
 
-// D0 is on its way, and much waits for it. L1 would take far too long; S1 fits in, though it leads to
-// nothing; what is left of the time is short beside L1, and nothing is begun.
+// D0 is in flight, and much waits for it. L1 would take far too long; S1 fits in, though no
+// exchange needs it; the time left is short compared to L1, and nothing is begun.
 TEST(OverlapOrder, ShortWorkFillsShortGaps) {
   TimedStep step;
   step.Forward("m",
@@ -352,7 +352,7 @@ TEST(OverlapOrder, OwnPartsDoNotChangeTheOrder) {
   EXPECT_EQ(planned.orders.AsItIs().microseconds, other.orders.AsItIs().microseconds);
 }
 
-// What lies between the scatters of activations is the step itself.
+// Nodes between the reduce-scatters of activations are not rank-local.
 TEST(OverlapOrder, ScattersOfActivationsAreNoOwnParts) {
   TimedStep step;
   step.Forward("layers.0",
@@ -446,7 +446,7 @@ std::vector<int32_t> ExchangesBefore(const Dependencies& ties) {
   return before;
 }
 
-// Every node once, behind what it needs, whatever the window and the memory.
+// Every node once, after what it needs, whatever the window and the memory.
 TEST(OverlapOrderProperty, OrdersAreLegal) {
   ForRandomSteps(12, [](TimedStep& step, const Shape4&) {
     Planned planned(step);
@@ -483,7 +483,7 @@ TEST(OverlapOrderProperty, OrdersStayWithinTheirWindow) {
   });
 }
 
-// Gathers of parameters come behind everything that stood before the exchanges before them.
+// Gathers of parameters run after everything that precedes their preceding exchanges in the graph.
 TEST(OverlapOrderProperty, GathersAreNotEarly) {
   ForRandomSteps(12, [](TimedStep& step, const Shape4& shape) {
     if (!shape.parameters) return;
@@ -502,11 +502,11 @@ TEST(OverlapOrderProperty, GathersAreNotEarly) {
   });
 }
 
-// The time is what the simulation of a step says, with a host that takes no time; it lies between the
-// busiest of stream and queues and everything in turn.
+// The time is what the simulation of a step says, with a host that takes no time; it is between
+// that of the busiest stream or queue and that of everything in turn.
 TEST(OverlapOrderProperty, TimesAreThoseOfTheSimulation) {
   ForRandomSteps(12, [](TimedStep& step, const Shape4& shape) {
-    if (shape.parameters) return;  // own parts count for nothing in an order, but do take time
+    if (shape.parameters) return;  // an order ignores rank-local nodes, but they do take time
     step.host_read = 0;
     Planned planned(step);
     std::map<std::string, double> busy;
@@ -566,7 +566,7 @@ TEST(OverlapOrderProperty, AnswersAreRepeatable) {
   });
 }
 
-// Times that ranks do not have in common, of casts and of what comes behind a scatter, change nothing.
+// Times of rank-local nodes (casts, users of a reduce-scatter) do not change the order.
 TEST(OverlapOrderProperty, OwnPartsDoNotChangeTheOrder) {
   ForRandomSteps(8, [](TimedStep& step, const Shape4& shape) {
     if (!shape.parameters) return;
@@ -580,8 +580,8 @@ TEST(OverlapOrderProperty, OwnPartsDoNotChangeTheOrder) {
   });
 }
 
-// The shortest time of all orders, found by trying them. Waits come right before what needs them, which
-// is never too early.
+// The shortest time of all orders, found by trying them. Waits are right before what needs them,
+// which is never too early.
 class ShortestTime {
  public:
   ShortestTime(const Dependencies& ties, const CostModel& costs) : ties_(ties) {

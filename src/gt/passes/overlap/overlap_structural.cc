@@ -29,7 +29,7 @@ bool IsTokenExchange(const Node& node) {
          node.meta().exchange == TokenExchange::kExchange;
 }
 
-// One chunk's part of a region. All lists are in the graph's order.
+// One chunk's nodes of a region. All lists are in the graph's order.
 struct ChunkBody {
   int32_t id = 0;
   std::vector<int32_t> nodes;
@@ -42,7 +42,7 @@ struct Region {
   bool backward = false;
   std::vector<ChunkBody> chunks;  // in the order in which they take turns
 
-  // Its nodes lie between these numbers, both included.
+  // Its nodes are between these numbers, both included.
   int32_t First() const {
     int32_t first = chunks.front().nodes.front();
     for (const ChunkBody& chunk : chunks) first = std::min(first, chunk.nodes.front());
@@ -185,7 +185,7 @@ struct NodeTable {
     }
   }
 
-  // Whether nodes behind it belong to the region that is looked at.
+  // Whether nodes after it belong to the region that is looked at.
   enum class Leads : uint8_t { kNowhere, kHome, kHomeThroughAnother };
 
   std::vector<int32_t> region;   // index, or kOutside
@@ -197,10 +197,10 @@ struct NodeTable {
   int32_t searches = 0;
 };
 
-// A value that several modules use is computed again for each of them under the name of the first,
-// so that a region may begin long before its own work does, in the middle of another one. Two
-// regions cannot both have their order if each needs the other: nodes that lead back to their region
-// through another one are left out of it, and come where they are needed.
+// A value that several modules use is recomputed for each of them under the name of the first, so
+// that a region may begin long before its own work does, in the middle of another one. Two regions
+// cannot both have their order if each needs the other: nodes that are ancestors of their own
+// region through another one are left out of it, and run where they are needed.
 class StrayNodes {
  public:
   StrayNodes(const Dependencies& dependencies, NodeTable& table)
@@ -255,8 +255,8 @@ class StrayNodes {
   NodeTable& table_;
 };
 
-// The order of one region's nodes. Nodes outside that lie on a way between two of its nodes count as
-// done as soon as they could run: they take no part, but what they need must come first.
+// The order of one region's nodes. Nodes outside that are on a path between two of its nodes count
+// as done as soon as they could run: they are not ordered, but what they need must run first.
 class RegionSchedule {
  public:
   RegionSchedule(const Dependencies& dependencies, const Region& region, int32_t index,
@@ -268,7 +268,7 @@ class RegionSchedule {
         last_(region.Last()),
         table_(table),
         turns_(region.chunks.size()) {
-    // A node in front of the region needs nothing of it: the graph's order is a legal one.
+    // A node before the region needs nothing of it: the graph's order is a legal one.
     for (int32_t number = first_; number <= last_; ++number) Begin(number);
   }
 
@@ -341,7 +341,7 @@ class RegionSchedule {
     }
   }
 
-  // Chunk after chunk in the graph's order, again and again, since a chunk may set another one free.
+  // Chunk after chunk in the graph's order, repeatedly, since a chunk may make another one ready.
   void RunReady() {
     for (bool any = true; any;) {
       any = false;

@@ -93,7 +93,7 @@ class TimedStep {
   Value* ValueOf(std::string_view name) const { return values_.at(std::string(name)); }
   const std::string& NameOf(const Node* node) const { return names_.at(node); }
 
-  // Names as they stand in the graph now; nodes that passes added are called by their operator.
+  // Names as they are in the graph now; nodes that passes added are called by their operator.
   std::string Names() const {
     std::vector<std::string> names;
     for (const Node* node : graph_->nodes()) {

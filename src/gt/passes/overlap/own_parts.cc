@@ -36,8 +36,8 @@ std::vector<bool> BeforeGathers(const Graph& graph, const Dependencies& dependen
   return before;
 }
 
-// A part of a gradient comes from the last reduce-scatter on its way, behind which at most replicas
-// are summed. Behind those of activations (tensor parallelism) much is still exchanged.
+// A gradient shard is the result of a reduce-scatter after which at most replicas are summed. After
+// reduce-scatters of activations (tensor parallelism) other collectives follow.
 std::vector<bool> BehindReductions(const Dependencies& dependencies) {
   const auto count = static_cast<size_t>(dependencies.count());
   std::vector<bool> quiet(count), own(count);

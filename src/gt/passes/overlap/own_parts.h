@@ -1,7 +1,7 @@
-// What of a step's nodes only this rank has, or has in a size of its own.
+// The rank-local nodes of a step: those that only this rank has, or has in a size of its own.
 //
-// Ranks see the same graph but for their parts of parameters and gradients, which may be shorter on
-// the last ranks, or padded. Plans that all ranks must make alike leave those nodes out of account.
+// Ranks see the same graph but for their shards of parameters and gradients, which may be shorter
+// on the last ranks, or padded. Plans that must be equal on all ranks ignore those nodes.
 #pragma once
 
 #include <vector>
@@ -13,10 +13,10 @@ namespace gt {
 struct OwnParts {
   OwnParts(const Graph& graph, const Dependencies& dependencies);
 
-  // By number. Leads from parameters alone to a gather, the gather included.
+  // By number. A gather whose ancestors are parameters alone, or one of these ancestors.
   std::vector<bool> before_gather;
-  // By number. Handles this rank's part: what comes before a gather (not the gather itself), and what
-  // comes behind the last reduction of a gradient.
+  // By number. Handles this rank's shard: what is before a gather (not the gather itself), and what
+  // is after the last reduction of a gradient.
   std::vector<bool> own;
 };
 

@@ -56,7 +56,7 @@ TEST(OwnParts, AreWhatComesBeforeAGatherAndBehindTheLastReduction) {
   EXPECT_EQ(Marked(parts.own, ties), (std::set<std::string>{"cast", "pad", "r", "rw", "n"}));
 }
 
-// The last rank has a shorter part and pads it: its plan must be that of the others.
+// The last rank has a shorter shard and pads it: its plan must be that of the others.
 TEST(OwnParts, DoNotCountInThePeakThatPlansGoBy) {
   auto whole = Step(2), shorter = Step(1);
   EXPECT_EQ(PeakInUse(*whole), PeakInUse(*shorter));

@@ -1,5 +1,5 @@
-// A schedule that was made or failed in a job runs again from files: the graph, and what the job told
-// the pass.
+// A schedule that was made or failed in a job is replayed from files: the graph, and what the job
+// told the pass.
 #include <gtest/gtest.h>
 
 #include <filesystem>

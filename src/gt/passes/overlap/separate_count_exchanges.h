@@ -6,7 +6,7 @@
 namespace gt {
 
 // A chunk's tokens cannot be sent before the host knows how many they are. In one queue its counts
-// would wait for another chunk's tokens, a thousand times their size, and the queue would then stand
+// would wait for another chunk's tokens, a thousand times their size, and the queue would then be
 // idle until the host has read them.
 class SeparateCountExchanges : public Pass {
  public:

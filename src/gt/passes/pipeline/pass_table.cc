@@ -1,4 +1,4 @@
-// Every pass there is. A new one is a line here and an include above it.
+// All passes. A new one is a line here and an include above it.
 #include <array>
 
 #include "gt/passes/chunk/chunk.h"

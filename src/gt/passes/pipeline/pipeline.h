@@ -31,14 +31,14 @@ struct PipelineOptions {
 //   dce, canonicalize, cse, dce, memory_policy, rematerialize, cpu_offload, reshard_after_forward,
 //   measure_peak, chunk, dce, isolate_ep_process_group, separate_count_exchanges,
 //   reassign_fsdp_all_gathers, bucket_fsdp, fsdp_dense_regions, ep_overlap_schedule, concretize
-// Cleaning comes first, so that every later pass sees one form of everything and pays for no dead
-// node. Chunking comes before bucketing, while collectives are still one per parameter, and
+// Cleaning is first, so that every later pass sees one form of everything and pays for no dead
+// node. Chunking is before bucketing, while collectives are still one per parameter, and
 // scheduling after whatever moves collectives, so that nothing undoes the schedule.
 std::string DefaultPipelineText(const PipelineOptions& options = {});
 PassList DefaultPipeline(const PipelineOptions& options = {});
 
 // What --compile.passes makes of a job's pipeline. Empty: what it was. A text that begins with '+':
-// its passes come after the job's own, but before ep_overlap_schedule and concretize, since nothing
+// its passes run after the job's own, but before ep_overlap_schedule and concretize, since nothing
 // may undo the schedule and what is added finds sizes as symbols, like the passes before it. Any
 // other text replaces the whole pipeline.
 PassList ChangedPipeline(PassList passes, std::string_view change);

@@ -146,7 +146,7 @@ TEST(Pipeline, OptionsDecideWhatRuns) {
     expect("chunk", options.chunk.has_value());
     expect("measure_peak", options.chunk.has_value() && mode == OverlapSchedule::kCost);
     expect("isolate_ep_process_group", options.isolate_ep_group);
-    // Chunks of the eager producer are there already: they are ordered without being cut.
+    // Chunks of the eager producer exist already: they are ordered without being cut.
     expect("separate_count_exchanges", mode != OverlapSchedule::kNone);
     expect("ep_overlap_schedule", options.overlap.has_value());
     expect("reassign_fsdp_all_gathers", options.reassign_gathers);
