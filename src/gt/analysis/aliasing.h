@@ -19,7 +19,7 @@ class EscapingStorage {
 
   // Whether an output may show memory that this value's producer allocates.
   bool Contains(const Value& value) const { return values_.contains(&value); }
-  // The uses of `from` go to `to`, which now escapes if `from` did.
+  // The uses of `from` become uses of `to`, which now escapes if `from` did.
   void Merge(const Value& from, const Value& to) {
     if (Contains(from)) values_.insert(&to);
   }

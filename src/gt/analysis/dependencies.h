@@ -1,9 +1,9 @@
 // What the order of nodes must keep to, and putting a graph into a new order.
 //
 // Nodes are tied to each other by
-//   - values: a user comes behind the producer;
+//   - values: a user is after the producer;
 //   - data symbols: what mentions a number that is read from a tensor, in an argument or a type,
-//     comes behind the node that reads it;
+//     is after the node that reads it;
 //   - randomness: random operators draw from one generator, so they keep their order;
 //   - side effects: these keep their order too.
 // Collectives are not tied to each other: every rank runs the same graph, so every rank launches
@@ -32,7 +32,7 @@ class Dependencies {
   Node* node(int32_t number) const { return nodes_[number]; }
 
  private:
-  struct Table {  // rows one behind the other
+  struct Table {  // rows one after the other
     std::vector<int32_t> begin, entries;
   };
   static std::span<const int32_t> Row(const Table& table, int32_t row) {

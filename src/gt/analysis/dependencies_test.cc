@@ -319,7 +319,7 @@ bool IsTied(const Node& earlier, const Node& later) {
   return false;
 }
 
-// Of random graphs: every tie is there, with those of generators and effects, and no other; rows are
+// Of random graphs: every tie exists, with those of generators and effects, and no other; rows are
 // ascending, each entry once; users are what needs the other way round.
 TEST(DependenciesProperty, RowsAreTheTies) {
   for (uint64_t seed = 0; seed < 60; ++seed) {

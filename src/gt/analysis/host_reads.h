@@ -6,7 +6,7 @@
 namespace gt {
 
 // Whether a node reads numbers out of this value, or out of what looks into it: views of it, and what
-// waits for its copy. Such a copy is a few bytes that the host stands still for, so it must not queue
+// waits for its copy. Such a copy is a few bytes that the host blocks on, so it must not queue
 // behind copies of activations.
 bool FeedsHostRead(const Value& value);
 

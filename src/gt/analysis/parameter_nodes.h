@@ -1,5 +1,5 @@
-// Which nodes compute with parameters alone: casts, gathers, views of them. They can be made again
-// at any time, since parameters are there throughout the step.
+// Which nodes compute with parameters alone: casts, gathers, views of them. They can be recomputed
+// at any time, since parameters are available throughout the step.
 #pragma once
 
 #include "gt/ir/graph.h"

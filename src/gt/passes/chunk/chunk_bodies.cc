@@ -23,7 +23,7 @@ ChunkBodies::ChunkBodies(ChunkState& state, ChunkBoundaries& boundaries, bool ke
   NameChunks();
 }
 
-// What is behind the names of copies: _chunk0, unless the graph has such names already.
+// The suffix of the names of copies: _chunk0, unless the graph has such names already.
 void ChunkBodies::NameChunks() {
   std::string mark = "_chunk";
   for (bool taken = true; taken;) {
@@ -94,7 +94,7 @@ Graph::Typed ChunkBodies::WithBoundSymbols(const Node& node, int64_t chunk) {
   return typed;
 }
 
-// The rule infers the chunk's types anew, and so finds sizes that do not follow the symbol.
+// The rule infers the chunk's types afresh, and so finds sizes that do not follow the symbol.
 Graph::Typed ChunkBodies::Inferred(const Graph::NodeSpec& spec, const Node& node, int32_t region,
                                    int64_t chunk) {
   Graph::Typed typed;

@@ -168,7 +168,7 @@ Value* ChunkBoundaries::ReturnWhole(Value* value, const Output& output, Node* be
 
 Value* ChunkBoundaries::Whole(Value* value, Node* before) {
   static const Operator* const kJoin = FindOperator("aten::cat");
-  // Positions in the chunks, one behind the other, are not the positions in the whole.
+  // Positions in the chunks, one after the other, are not the positions in the whole.
   if (state_.regions.IsMadeOfSizes(*value)) return value;
   Value*& whole = wholes_[value];
   if (whole != nullptr) return whole;

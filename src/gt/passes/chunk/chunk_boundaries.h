@@ -11,7 +11,7 @@
 
 namespace gt {
 
-// All nodes are inserted in front of `before`.
+// All nodes are inserted before the node `before`.
 class ChunkBoundaries {
  public:
   explicit ChunkBoundaries(ChunkState& state) : state_(state) {}

@@ -414,7 +414,7 @@ ChunkLayout ChunkLayouts::Written(const Node& node, const Value& result, int32_t
   if (const Argument* list = FindArg(node, "indices")) {
     const std::vector<int32_t>& indices = std::get<OperandList>(*list).indices;
     along = static_cast<size_t>(dim) < indices.size() && indices[static_cast<size_t>(dim)] >= 0;
-    // Several indices go hand in hand; one alone names places of its dimension.
+    // Several indices are used together; one alone names places of its dimension.
     const bool alone =
         std::count_if(indices.begin(), indices.end(), [](int32_t i) { return i >= 0; }) == 1;
     if (along && alone) index = node.operand(indices[static_cast<size_t>(dim)]);

@@ -1,4 +1,4 @@
-// Where the symbol that is cut stands in the dimensions it was flattened into.
+// The position of the symbol that is cut in the dimensions it was flattened into.
 //
 // A dimension of s * k elements may count s samples of k rows, or k runs of s samples: a range of
 // it is a chunk's share only in the first case. Sizes do not tell the two apart, so the symbol is
@@ -50,8 +50,8 @@ class ChunkLayouts {
   // multiple.
   std::optional<Dim> SpelledFactor(const Dim& size) const;
 
-  // Nodes that combine elements of different samples, by operands in which the symbol stands in
-  // different places.
+  // Nodes that combine elements of different samples, by operands in which the symbol is at
+  // different positions.
   std::span<const Node* const> conflicts() const { return conflicts_; }
 
   // `successor` has the same results with other strides; `node` is about to be erased.

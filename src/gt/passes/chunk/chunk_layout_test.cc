@@ -51,7 +51,7 @@ TEST(ChunkLayout, InputsHaveTheSymbolAlone) {
   EXPECT_EQ(LayoutOf("%y = aten::relu(%x) : f32[s0, 8] <a>", "x"), "outermost");
   EXPECT_EQ(LayoutOf("%y = aten::relu(%x) : f32[s0, 8] <a>", "w"), "absent");
   EXPECT_EQ(LayoutOf("%y = aten::relu(%q) : f32[6, s0, 8] <a>", "q", kBatchSecond), "outermost");
-  // Ranks that share a sequence have one part of it each.
+  // A sequence sharded over ranks: each rank has one shard.
   constexpr std::string_view kParts = R"(, %q: input "q" f32[4, s0 * 2])";
   EXPECT_EQ(LayoutOf("%y = aten::relu(%q) : f32[4, s0 * 2] <a>", "y", kParts), "after 2");
   EXPECT_EQ(LayoutOf("%y = aten::view(%q, size = [4, 2, s0]) : f32[4, 2, s0] <a>", "y", kParts),
@@ -247,7 +247,7 @@ TEST(ChunkLayout, SamplesInAnotherOrderAreStillSamples) {
   EXPECT_EQ(LayoutOf(kNodes, "f"), "outermost");
 }
 
-// Context parallelism takes sequences apart into halves and puts them together again.
+// Context parallelism splits sequences into halves and concatenates them again.
 TEST(ChunkLayout, SlicesOfSamplesAreSamples) {
   constexpr std::string_view kNodes = R"(
       %a, %b = aten::split_with_sizes(%x, split_sizes = [floordiv(s0, 2), s0 - floordiv(s0, 2)]) : (f32[floordiv(s0, 2), 8], f32[s0 - floordiv(s0, 2), 8]) offset [0, floordiv(s0, 2) * 8] <a>

@@ -25,7 +25,7 @@ bool IsLinear(const Node& node) {
     return reduction != nullptr && *reduction == "sum";
   }
   if (node.op().collective == Collective::kWait) {
-    // No sum may come between a collective and the wait for it.
+    // No sum may be between a collective and the wait for it.
     const Value& awaited = *node.operand(0);
     return !awaited.is_input() && awaited.has_one_use() && IsLinear(*awaited.producer());
   }
@@ -220,7 +220,7 @@ bool ChunkRegions::EndsWithCollective(const Value* value, std::vector<const Node
 }
 
 void ChunkRegions::FindReplacedSums(const Graph& graph) {
-  std::vector<const Node*> sums;  // each in front of those that it adds up
+  std::vector<const Node*> sums;  // each before those that it adds up
   for (const auto& output : graph.outputs()) {
     if (output->role != OutputRole::kGradient) continue;
     std::vector<const Value*> pending = {output->value()};

@@ -73,7 +73,7 @@ std::vector<SymbolId> ChunkSymbols::Bind(int64_t chunk, const Node& node) {
   for (SymbolId id : node.bound_symbols()) {
     const Symbol symbol = shapes_.symbol(id);
     sum += symbol.hint;
-    int64_t hint = sum * share / whole - given;  // so that sums of hints are shared out exactly
+    int64_t hint = sum * share / whole - given;  // so that sums of hints are divided exactly
     given += hint;
     images.push_back(
         shapes_.AddDataSymbol(std::clamp(hint, symbol.low, symbol.high), symbol.low, symbol.high));

@@ -98,7 +98,7 @@ void Chunker::PassBody(Node* node, int32_t region, Node* next) {
   if (--stretch.missing == 0) Emit(region, next);
 }
 
-// Copies what waits for the region, in front of `before`.
+// Copies what waits for the region; inserts before the node `before`.
 void Chunker::Emit(int32_t region, Node* before) {
   Stretch& stretch = StretchOf(region);
   std::erase(open_, region);
@@ -106,7 +106,7 @@ void Chunker::Emit(int32_t region, Node* before) {
   std::vector<Node*> behind = std::exchange(stretch.behind, {});
   const bool backward = ChunkRegions::IsBackward(region);
   for (int64_t turn = 0; turn < state_.symbols.chunks(); ++turn) {
-    // As autograd goes: what was computed last is differentiated first.
+    // Like autograd: what was computed last is differentiated first.
     int64_t chunk = backward ? state_.symbols.chunks() - 1 - turn : turn;
     for (Node* node : body) bodies_.Copy(*node, region, chunk, before);
   }
@@ -121,7 +121,7 @@ void Chunker::Emit(int32_t region, Node* before) {
   }
 }
 
-// Makes what the step returns as soon as all chunks are there, so that they need not be kept.
+// Makes what the step returns as soon as all chunks exist, so that they need not be kept.
 void Chunker::ReturnFrom(Value& value, Node* before) {
   for (const Use& use : value.uses()) {
     if (use.node() == nullptr) {

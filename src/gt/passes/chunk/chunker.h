@@ -14,9 +14,10 @@ namespace gt {
 //
 // Nodes of a body wait until their region is complete, and are then copied chunk after chunk: the
 // order in which the eager producer runs them, and draws random numbers. Nodes outside that use a
-// waiting one wait behind it. A region is copied earlier when a body of another region, or its own
-// body by way of a node outside, needs it: then it comes in several stretches. A waiting node needs
-// only nodes that are copied already, or that wait with it, so every operand is there in time.
+// waiting one wait until after it. A region is copied earlier when a body of another region, or its
+// own body by way of a node outside, needs it: then it is copied in several stretches. A waiting
+// node needs only nodes that are copied already, or that wait with it, so every operand exists in
+// time.
 class Chunker {
  public:
   Chunker(Graph& graph, const ChunkOptions& options, SymbolId symbol);

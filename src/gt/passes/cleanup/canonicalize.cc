@@ -160,7 +160,7 @@ class CopyRemover {
     // The caller may overwrite its inputs, and their memory may be aligned otherwise than fresh
     // memory, which can make kernels round differently.
     if (storage == nullptr || storage->is_input()) return false;
-    // A copy of a part begins at its own, aligned memory and lets go of the rest.
+    // A copy of a part begins at its own, aligned memory and does not keep the rest alive.
     if (storage->type().numel() != original.type().numel()) return false;
     if (!escaping_) escaping_.emplace(graph_);
     return !(escaping_->Contains(*node.result()) && escaping_->Contains(*storage));

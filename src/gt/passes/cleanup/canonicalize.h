@@ -1,5 +1,5 @@
-// Gives each computation one form: views that change nothing go, chains of views become one, copies
-// nobody needs go.
+// Gives each computation one form: views that change nothing are removed, chains of views become
+// one, copies nobody needs are removed.
 #pragma once
 
 #include <optional>

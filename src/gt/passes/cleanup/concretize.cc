@@ -23,8 +23,8 @@ bool Mentions(const Dim& dim, const SymbolSet& symbols) {
 
 std::string PlaceOf(const Node& node) { return "node " + DescribeNode(node, "without results"); }
 
-// Finds where a graph mentions symbols. The same few sizes stand in thousands of types, so answers
-// about sizes are kept.
+// Finds where a graph mentions symbols. The same few sizes are in thousands of types, so answers
+// about sizes are cached.
 class SymbolFinder {
  public:
   SymbolFinder(const ShapeEnv& shapes, const SymbolSet& symbols)
@@ -136,7 +136,7 @@ class Substitution {
   std::unordered_map<Dim, std::optional<Dim>> images_;
 };
 
-// A view's offsets are fixed when it is made, so it is made again under the same names.
+// A view's offsets are fixed when it is made, so it is recreated under the same names.
 void MakeViewAgain(Graph& graph, Node* node, Shape offsets) {
   Graph::NodeSpec spec = SpecOf(*node);
   Graph::Typed typed = TypedOf(*node);

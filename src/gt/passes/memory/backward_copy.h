@@ -1,4 +1,4 @@
-// Forward nodes that are computed a second time in the backward.
+// Forward nodes that are recomputed in the backward.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace gt {
 
-// The metadata of a forward node for something that stands in the backward on its behalf.
+// The metadata of a forward node for something made in the backward on its behalf.
 Meta BackwardMeta(Meta meta);
 
 // The same operator with the same arguments, types and metadata, but in phase backward and on other

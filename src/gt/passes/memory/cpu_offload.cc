@@ -41,7 +41,7 @@ bool IsDense(const TensorType& type, const ShapeEnv& shapes) {
 }
 
 // When the layers run. Positions are numbers of nodes; the nodes must be numbered. Transfers that
-// are there already do not count, so that a second run sees the layers as the first one did.
+// exist already do not count, so that a second run sees the layers as the first one did.
 class LayerSchedule {
  public:
   explicit LayerSchedule(const Graph& graph) : roles_(graph) {
@@ -63,7 +63,7 @@ class LayerSchedule {
   int32_t ForwardPlace(const Node& node) { return PlaceOf(forward_places_, node); }
   int32_t layer_count() const { return static_cast<int32_t>(ends_.size()); }
 
-  // The last node of the layer so many layers behind this place, or of the whole forward.
+  // The last node of the layer so many layers after this place, or of the whole forward.
   int32_t ForwardEnd(int32_t place, int64_t layers_later) const {
     const int64_t left = layer_count() - 1 - place;
     return layers_later <= left ? ends_[static_cast<size_t>(place + layers_later)] : forward_end_;
@@ -110,9 +110,9 @@ class LayerSchedule {
     if (found->second == layer_count() - 1) ends_.back() = node.number();
   }
 
-  // What is computed again bears the name of the layer where it was computed first, which for a
-  // value that layers share is another one. It tells where a layer begins only together with the
-  // layer's own work behind it.
+  // What is recomputed has the name of the layer where it was computed first, which for a value
+  // that layers share is another one. It tells where a layer begins only together with the layer's
+  // own work after it.
   void AddBackward(const Node& node, int32_t run_start) {
     const int32_t layer = roles_.BlockOf(node);
     if (layer < 0) return;
@@ -155,10 +155,10 @@ struct Candidate {
   int32_t place = 0;  // of its layer in the forward
   int64_t bytes = 0;
   bool is_gone = false;             // by an earlier run; it counts against the budget
-  int32_t leaves = 0;               // its memory is free behind this node
-  int32_t returns = 0;              // its way back begins in front of this node
-  int32_t first_use = 0;            // of all that come behind `leaves`
-  std::vector<ShownBy> views = {};  // each behind what it looks into
+  int32_t leaves = 0;               // its memory is free after this node
+  int32_t returns = 0;              // its way back begins before this node
+  int32_t first_use = 0;            // of the value or a view, after `leaves`
+  std::vector<ShownBy> views = {};  // each after what it looks into
   bool chosen = false;
 };
 
@@ -221,8 +221,8 @@ class CandidateFinder {
     return candidate.is_gone;
   }
 
-  // False if there is nothing to gain: no backward use comes behind the point where the memory is
-  // free, or it comes so soon that compute would only wait.
+  // False if there is nothing to gain: no backward use is after the point where the memory is
+  // free, or the first one is so soon that compute would only wait.
   bool PlanMoves(Candidate& candidate) {
     std::optional<int32_t> last_use = FindViews(candidate);
     if (!last_use) return false;
@@ -274,7 +274,7 @@ class CandidateFinder {
   // Of every view and of the value itself; returns the first of all.
   static int32_t FindFirstUses(Candidate& candidate) {
     int32_t first = FirstUseBehind(candidate.leaves, *candidate.value);
-    // Views of views stand behind what they look into: going back, a view's own first use is known
+    // Views of views are after what they look into: going back, a view's own first use is known
     // when it is handed on.
     for (size_t i = candidate.views.size(); i-- > 0;) {
       ShownBy& view = candidate.views[i];
@@ -321,7 +321,8 @@ int64_t TakeLargest(std::vector<Candidate*>& candidates, int64_t budget) {
 }
 
 // Copies hide behind compute only if every layer gives about as much, so each layer may fill an
-// equal share. The layers with the least to give come first: what they leave is shared by the rest.
+// equal share. The layers with the least to give choose first: the rest share what they
+// leave.
 void ChooseWithin(int64_t budget, std::vector<Candidate>& candidates) {
   struct LayerCandidates {
     std::vector<Candidate*> all;
@@ -361,13 +362,13 @@ void Choose(double budget_gb, std::vector<Candidate>& candidates) {
 
 Meta TransferMeta(const Node& producer, Phase phase) {
   Meta meta = phase == Phase::kBackward ? BackwardMeta(producer.meta()) : producer.meta();
-  // These tell what the producer is for, not where it stands.
+  // These tell what the producer is for, not where it is.
   meta.recompute = Recompute::kNone;
   meta.exchange = TokenExchange::kNone;
   return meta;
 }
 
-// Inserts the transfers. Where several stand between the same two nodes, copies to the host begin
+// Inserts the transfers. Where several are between the same two nodes, copies to the host begin
 // before any is waited for, and copies back begin in the order in which they are needed.
 class OffloadRewriter {
  public:

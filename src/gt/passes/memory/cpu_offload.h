@@ -7,10 +7,10 @@
 namespace gt {
 
 // A value %t that leaves becomes, in the forward and then in the backward,
-//   %t_offload = gt::offload(%t)                          directly behind %t
+//   %t_offload = gt::offload(%t)                          directly after %t
 //   %t_host    = gt::wait_transfer(%t_offload, %t)        from here on the memory of %t is free
 //   %t_reload  = gt::reload(%t_host, device)
-//   %t_back    = gt::wait_transfer(%t_reload, %t_host)    directly in front of the first use
+//   %t_back    = gt::wait_transfer(%t_reload, %t_host)    directly before the first use
 class CpuOffload : public Pass {
  public:
   explicit CpuOffload(CpuOffloadOptions options = {});

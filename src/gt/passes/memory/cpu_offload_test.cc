@@ -1,5 +1,5 @@
 // CPU offload of random steps, and its options. cpu_offload.gtir says which values leave, when they
-// go and come back, and what the backward then reads.
+// leave and return, and what the backward then reads.
 #include "gt/passes/memory/cpu_offload.h"
 
 #include <gtest/gtest.h>

@@ -108,7 +108,7 @@ TEST(MemoryPolicy, SavesAfterLongChainsOfViews) {
   EXPECT_EQ(value->producer()->meta().recompute, Recompute::kMustRecompute);
 }
 
-// Whether the value shows memory of an input, which is there throughout the step.
+// Whether the value shows memory of an input, which is available throughout the step.
 bool ShowsInput(const Value& value) {
   const Value* shown = &value;
   while (!shown->is_input() && shown->producer()->op().aliasing == Aliasing::kAlways) {
@@ -171,7 +171,7 @@ class Expressions {
     std::vector<Argument> args;
     std::vector<size_t> operands;
     size_t state = 0;         // of the generator, for draws
-    bool next_state = false;  // the state behind the draw, not what was drawn
+    bool next_state = false;  // the state after the draw, not what was drawn
     bool operator==(const Known&) const = default;
   };
 

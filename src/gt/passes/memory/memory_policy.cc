@@ -17,7 +17,7 @@ bool IsRecomputed(Recompute tag) {
   return tag == Recompute::kPreferRecompute || tag == Recompute::kMustRecompute;
 }
 
-// One decision for each node of a graph. They do not depend on tags that are there already.
+// One decision for each node of a graph. They do not depend on tags that exist already.
 class Decisions {
  public:
   Decisions(Graph& graph, MemoryPolicy policy, std::vector<SaveSelector> selectors)
@@ -59,7 +59,7 @@ class Decisions {
     return policy_ == MemoryPolicy::kFull ? Recompute::kMustRecompute : Recompute::kPreferRecompute;
   }
 
-  // The collective that a wait completes. Its result may be read only behind the wait, so the two
+  // The collective that a wait completes. Its result may be read only after the wait, so the two
   // are kept or repeated together.
   static const Node* ExchangeBehind(const Node& node) {
     if (node.op().collective != Collective::kWait) return nullptr;
@@ -68,7 +68,7 @@ class Decisions {
                                                                                  : nullptr;
   }
 
-  // What cannot be had a second time, under any policy, or is there until the end anyway.
+  // What cannot be recomputed under any policy, or is alive until the end anyway.
   bool MustKeep(const Node& node) const {
     if (!HarmOfRepeating(node).empty()) return true;
     // Updates of buffers and whatever else the step returns.
@@ -99,8 +99,9 @@ class Decisions {
            ++products_[roles_.BlockOf(node)] % 2 == 0;
   }
 
-  // Without this, one value of the last layer could ask for the whole forward again. Values outside
-  // of layers count as before all of them. What is made of parameters alone asks for nothing else.
+  // Without this, one value of the last layer could make the backward recompute the whole forward.
+  // Values outside of layers count as before all of them. What is made of parameters alone asks
+  // for nothing else.
   void SaveWhatEntersLayer(const Node& node) {
     if (!IsRecomputed(Of(node))) return;
     const int32_t layer = roles_.BlockOf(node);
@@ -111,7 +112,7 @@ class Decisions {
     }
   }
 
-  // Saves the memory that a value shows: a view is made again from what it looks into.
+  // Saves the memory that a value shows: a view is recomputed from what it looks into.
   void Save(const Value& shown) {
     const Value* value = &shown;
     while (value != nullptr && !value->is_input() && IsRecomputed(Of(*value->producer()))) {

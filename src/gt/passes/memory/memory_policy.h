@@ -1,5 +1,5 @@
-// Decides which forward values are kept for the backward and which are computed again there. It
-// only writes the decision down; passes/memory/rematerialize.h carries it out.
+// Decides which forward values are kept for the backward and which are recomputed there. It only
+// writes the decision down; passes/memory/rematerialize.h carries it out.
 #pragma once
 
 #include <string>
@@ -13,28 +13,28 @@ namespace gt {
 
 // What the policies mean:
 //   none     keeps everything that the backward uses
-//   default  keeps what is dear to compute (WhyKept), computes the rest again
-//   eager    as default, but every second matrix product of a layer is computed again
-//   full     computes everything again but what selectors name: of a layer only its input stays
-//   sac_and_offload  as default; passes/memory/cpu_offload.h then moves kept values to the host
+//   default  keeps what is expensive to compute (WhyKept), recomputes the rest
+//   eager    like default, but every second matrix product of a layer is recomputed
+//   full     recomputes everything but what selectors name: of a layer only its input stays
+//   sac_and_offload  like default; passes/memory/cpu_offload.h then moves kept values to the host
 //
-// Random values are computed again like others: a draw is cheap, its mask large, and rematerialize
+// Random values are recomputed like others: a draw is cheap, its mask large, and rematerialize
 // makes the second draw equal to the first.
 //
 // Values made of parameters alone:
 //   - Where a collective gathers them, no policy decides about them: how long gathered parameters
-//     live is what passes/fsdp/reshard_after_forward.h decides, and the cast in front of a gather is one
-//     rank's share only.
+//     live is what passes/fsdp/reshard_after_forward.h decides, and the cast before a gather is of
+//     the rank's shard only.
 //   - Where none does (one rank, or copies of the model on every rank), they are treated like other
 //     values: casts of all parameters would otherwise live from forward to backward. They are never
-//     kept for entering a layer, because what they are made of, the parameters, is there in any
+//     kept for entering a layer, because the parameters they are made of are available in any
 //     layer.
 
 // Why `default` and `eager` keep what the operator returns; empty: they do not.
 std::string_view WhyKept(const Operator& op);
 
-// What would go wrong if the node were computed a second time, such as "it would have its effect
-// twice"; empty: nothing.
+// What would go wrong if the node were recomputed, such as "it would have its effect twice";
+// empty: nothing.
 std::string_view HarmOfRepeating(const Node& node);
 
 // What `full` keeps on request: the results of one operator in the modules that a pattern

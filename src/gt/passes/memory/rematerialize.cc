@@ -79,12 +79,12 @@ class Lifetimes {
     for (int32_t i = 0; i < node.result_count(); ++i) {
       results_live = std::max(results_live, until_[*node.result(i)]);
     }
-    // What serves the backward alone goes when it is copied. Draws never go.
+    // What serves the backward alone is removed when it is copied. Draws are never removed.
     if (IsRecomputed(node) && results_live == kNever && !node.op().random) return;
     const Value* viewed = node.result_count() > 0 ? ViewedValue(*node.result()) : nullptr;
     for (int32_t i = 0; i < node.operand_count(); ++i) {
       const Value& operand = *node.operand(i);
-      // These are the uses that go to copies.
+      // These uses will read copies.
       if (node.meta().is_backward() && IsRecomputed(operand)) continue;
       Extend(operand, &operand == viewed ? std::max(node.number(), results_live) : node.number());
     }
@@ -118,7 +118,7 @@ class Redraws {
     return node.result(i)->type().device;
   }
 
-  // Read once, in front of the original, however often that is copied.
+  // Read once, before the original, however often that is copied.
   Value* StateBefore(Node& original, Device device) {
     static const Operator* const kRead = FindOperator("gt::generator_state");
     Value*& state = states_[&original];
@@ -169,11 +169,11 @@ class Places {
   int32_t stretches_ = 0;
 };
 
-// Whether making the results again takes about as long as reading and writing them.
+// Whether recomputing the results takes about as long as reading and writing them.
 bool IsCheap(const Operator& op) { return op.recompute == RecomputeClass::kCheap && !op.random; }
 
-// Which tagged nodes every place makes for itself: the cheap ones that need nothing dear. One made
-// of something dear would keep that alive instead of itself.
+// Which tagged nodes every place recomputes for itself: the cheap ones that need nothing expensive.
+// One made of something expensive would keep that alive instead of itself.
 class CheapChains {
  public:
   explicit CheapChains(const Graph& graph) {
@@ -253,7 +253,7 @@ class Copier {
   void CopyWithAncestors(Node* wanted, Node* user) {
     struct Pending {
       Node* node;
-      int32_t operand;  // those before are there
+      int32_t operand;  // those before exist
     };
     std::vector<Pending> pending = {{wanted, 0}};
     while (!pending.empty()) {
@@ -323,7 +323,7 @@ int64_t EraseUnused(Graph& graph, const Copier& copier) {
     unused.pop_back();
     for (int32_t i = 0; i < node->operand_count(); ++i) {
       Node* producer = node->operand(i)->producer();
-      // Let go of one by one, a producer is found without uses exactly once.
+      // Uses are dropped one by one, so a producer is found without uses exactly once.
       node->SetOperand(i, nullptr);
       if (producer != nullptr && may_go(*producer)) unused.push_back(producer);
     }

@@ -1,5 +1,5 @@
-// Computes forward values again in the backward, where the memory policy says so, instead of
-// keeping them.
+// Recomputes forward values in the backward, where the memory policy says so, instead of keeping
+// them.
 #pragma once
 
 #include "gt/passes/framework/pass.h"
