@@ -16,13 +16,6 @@ namespace {
 // Fragmentation, and what libraries allocate without telling anybody.
 constexpr double kUsableShare = 0.92;
 
-// Gloo holds host memory alone, and emulated groups have no communicator.
-bool UsesNccl(const Config& config) {
-  const CommBackend backend = config.comm.backend;
-  return backend != CommBackend::kGloo && backend != CommBackend::kEmulated &&
-         !config.debug.share_gpu;
-}
-
 std::map<std::string, int64_t> GroupSizes(const Mesh& mesh) {
   std::map<std::string, int64_t> sizes;
   for (size_t i = 0; i < kMeshAxes; ++i) {
@@ -41,9 +34,12 @@ MemoryOptions StepMemory(const Config& config, const Mesh& mesh) {
       2 * static_cast<int64_t>(c10::elementSize(ToTorch(config.training.dtype)));
   // cuBLAS, for the one stream that computes.
   options.cuda_workspace_bytes = int64_t{32} << 20;
-  if (UsesNccl(config)) options.communicators = NcclMemory();
+  const CommBackendFacts backend = FactsOf(config.comm.backend);
+  if (backend.gpu_communicators && !config.debug.share_gpu) {
+    options.communicators = NcclMemory();
+  }
   // What is only looked at runs on gloo later, if it runs on a CPU.
-  if (config.comm.backend != CommBackend::kEmulated) {
+  if (backend.host_buffers) {
     options.gloo = GlooMemory{.group_sizes = GroupSizes(mesh)};
   }
   // Replicas write what the first of them holds.
@@ -69,7 +65,7 @@ int64_t HostMemoryForRank(const World& world) {
 
 int64_t MemoryCapacity(const Config& config, const World* world, c10::Device device) {
   if (config.training.memory_limit_gb > 0) return Gibibytes(config.training.memory_limit_gb);
-  const bool looked_at = world == nullptr || world->backend() == CommBackend::kFake;
+  const bool looked_at = world == nullptr || FactsOf(world->backend()).sends_nothing;
   double bytes = 0;
   if (device.is_cuda() && !looked_at) {
     bytes = static_cast<double>(TotalMemoryOf(device));

@@ -62,7 +62,7 @@ const LinkModel& StepCosts::links() {
 
 // A step that is only looked at is meant for the cluster's GPUs, wherever it was captured.
 DeviceSpeed StepCosts::Speed() {
-  const bool only_looked_at = config_.comm.backend == CommBackend::kFake;
+  const bool only_looked_at = FactsOf(config_.comm.backend).sends_nothing;
   return SpeedOf(device_.is_cuda() || only_looked_at ? links().cluster().generation : "cpu");
 }
 
@@ -77,7 +77,7 @@ std::unique_ptr<CostModel> StepCosts::For(const Graph& graph) {
   CostModelOptions options;
   options.device = Speed();
   options.links = &links();
-  const bool emulated = IsPretended(config_.comm.backend);
+  const bool emulated = FactsOf(config_.comm.backend).stands_for_all;
   options.link_scale = emulated ? config_.comm.emulated_time_scale : 1;
   options.contention = config_.comm.contention;
   options.groups = SpansOf(graph);

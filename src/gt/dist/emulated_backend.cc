@@ -19,6 +19,7 @@
 #include "gt/base/error.h"
 #include "gt/dist/cuda_driver.h"
 #include "gt/dist/multiprocessor_claim.h"
+#include "gt/job/config.h"
 #include "gt/sim/cluster_path.h"
 #include "gt/sim/link_model.h"
 
@@ -375,4 +376,17 @@ BackendPtr MakeEmulatedBackend(const std::shared_ptr<void>& emulation, const Gro
                                               group);
 }
 
+namespace {
+
+const BackendRegistration kEmulatedBackend(
+    CommBackend::kEmulated, [](const BackendRequest& request) {
+      if (!request.shared) {
+        const CommSection& comm = request.config.comm;
+        const double scale = request.config.debug.free_collectives ? 0 : comm.emulated_time_scale;
+        request.shared = MakeEmulation(comm.cluster, scale, comm.contention);
+      }
+      return MakeEmulatedBackend(request.shared, request.group);
+    });
+
+}  // namespace
 }  // namespace gt

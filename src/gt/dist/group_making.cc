@@ -8,9 +8,6 @@
 
 #include "gt/base/error.h"
 #include "gt/dist/backends.h"
-#include "gt/dist/emulated_backend.h"
-#include "gt/dist/idle_backend.h"
-#include "gt/dist/staged_backend.h"
 #include "gt/dist/watched_backend.h"
 #include "gt/dist/world.h"
 #include "gt/dist/world_place.h"
@@ -27,26 +24,18 @@ constexpr const char* kControl = "control";
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend> World::MakeBackend(const Group& group, bool on_device) {
-  auto timeout = milliseconds(seconds(config_->comm.train_timeout_seconds));
-  if (backend_ == CommBackend::kFake) {
-    return c10::make_intrusive<IdleBackend>(static_cast<int>(group.index),
-                                            static_cast<int>(group.size()));
-  }
-  if (backend_ == CommBackend::kEmulated) {
-    if (!emulation_) {
-      const double scale = config_->debug.free_collectives ? 0 : config_->comm.emulated_time_scale;
-      emulation_ = MakeEmulation(config_->comm.cluster, scale, config_->comm.contention);
-    }
-    return MakeEmulatedBackend(emulation_, group);
-  }
+  const bool other = FactsOf(backend_).gpu_only && !on_device;
+  const CommBackend used = other ? CommBackend::kGloo : backend_;
   StorePtr store = store_ == nullptr ? StorePtr(c10::make_intrusive<c10d::HashStore>()) : store_;
-  auto own = c10::make_intrusive<c10d::PrefixStore>(
-      fmt::format("group/{}/{}", group.name, group.ranks.front()), store);
-  if (backend_ == CommBackend::kNccl && on_device) return MakeNcclBackend(own, group, timeout);
-  if (!gloo_device_) gloo_device_ = MakeGlooDevice(address_);
-  BackendPtr gloo = MakeGlooBackend(own, group, timeout, gloo_device_);
-  const bool on_gpu = on_device && ChooseDevice(config_->device, local_rank_).is_cuda();
-  return on_gpu ? MakeStagedBackend(std::move(gloo), group) : gloo;
+  return gt::MakeBackend(
+      used, {.config = *config_,
+             .group = group,
+             .store = c10::make_intrusive<c10d::PrefixStore>(
+                 fmt::format("group/{}/{}", group.name, group.ranks.front()), store),
+             .timeout = milliseconds(seconds(config_->comm.train_timeout_seconds)),
+             .address = address_,
+             .on_gpu = on_device && ChooseDevice(config_->device, local_rank_).is_cuda(),
+             .shared = backend_state_[used]});
 }
 
 // A rank that is gone shows here for the first time, if it came that far.

@@ -14,7 +14,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "gt/base/error.h"
+#include "gt/dist/gloo_backend.h"
 #include "gt/dist/idle_backend.h"
+#include "gt/job/config.h"
 #include "gt/torch_bridge/device.h"
 
 namespace gt::staged_backend_test {
@@ -32,6 +34,7 @@ struct Rank {
 void OnRanks(int64_t size, const std::function<void(Rank&)>& body) {
   PrepareEnvironment(/*deterministic=*/false);  // libtorch's own record of collectives has no lock
   auto store = c10::make_intrusive<c10d::HashStore>();
+  const Config config;
   auto device = MakeGlooDevice("127.0.0.1");
   // A rank that is done must not close its connections while others use theirs.
   std::vector<Rank> ranks(static_cast<size_t>(size));
@@ -47,7 +50,12 @@ void OnRanks(int64_t size, const std::function<void(Rank&)>& body) {
     for (int64_t i = 0; i < size; ++i) group.ranks.push_back(i);
     auto make = [&](const char* prefix) {
       auto own = c10::make_intrusive<c10d::PrefixStore>(prefix, store);
-      return MakeGlooBackend(own, group, std::chrono::seconds(60), device);
+      std::shared_ptr<void> shared = device;
+      return MakeBackend(CommBackend::kGloo, {.config = config,
+                                              .group = group,
+                                              .store = own,
+                                              .timeout = std::chrono::seconds(60),
+                                              .shared = shared});
     };
     try {
       rank.plain = make("plain");

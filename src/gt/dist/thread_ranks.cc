@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "gt/base/error.h"
-#include "gt/dist/backends.h"
+#include "gt/dist/gloo_backend.h"
 #include "gt/dist/last_resort.h"
 #include "gt/dist/world.h"
 #include "gt/dist/world_place.h"

@@ -25,7 +25,7 @@ namespace {
 using std::chrono::seconds;
 
 CommBackend ChooseBackend(const Config& config) {
-  if (config.debug.share_gpu && !IsPretended(config.comm.backend)) {
+  if (config.debug.share_gpu && !FactsOf(config.comm.backend).stands_for_all) {
     if (!ChooseDevice(DeviceChoice::kAuto).is_cuda()) {
       Fail(ErrorCode::kNoGpu,
            "--debug.share_gpu lets ranks share a GPU, but no usable one is on this machine; leave "
@@ -49,8 +49,8 @@ World::World(const Config& config, const Place& place)
       address_(place.address),
       backend_(place.backend),
       store_(place.store),
-      gloo_device_(place.gloo_device),
       record_(config.comm.trace_buf_size) {
+  backend_state_[CommBackend::kGloo] = place.gloo_device;
   if (pretended() || store_ == nullptr) return;
   if (size_ == 1) return;
   if (!threads_) Assemble();
@@ -82,7 +82,7 @@ void World::Run(const Config& config, const std::function<void(World&)>& body) {
   Place place;
   place.backend = backend;
   std::optional<RankEnvironment> launched = ReadRankEnvironment();
-  if (IsPretended(backend)) {
+  if (FactsOf(backend).stands_for_all) {
     place.rank = config.comm.pretended_rank;
     place.size = std::max<int64_t>(config.ranks, 1);
     if (place.rank >= place.size) {

@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,11 +24,6 @@
 namespace gt {
 
 struct Config;
-
-// One process stands for all ranks: the others are not there, and nothing can be asked of them.
-inline bool IsPretended(CommBackend backend) {
-  return backend == CommBackend::kFake || backend == CommBackend::kEmulated;
-}
 
 class World {
  public:
@@ -52,7 +48,8 @@ class World {
   int64_t ranks_on_machine() const { return local_size_; }
   bool first() const { return rank_ == 0; }
   CommBackend backend() const { return backend_; }
-  bool pretended() const { return IsPretended(backend_); }
+  // One process stands for all ranks: the others are not there, and nothing can be asked of them.
+  bool pretended() const { return FactsOf(backend_).stands_for_all; }
   // "4 ranks as threads, gloo"
   std::string Describe() const;
 
@@ -114,7 +111,6 @@ class World {
   std::string address_;
   CommBackend backend_ = CommBackend::kGloo;
   c10::intrusive_ptr<c10d::Store> store_;
-  std::shared_ptr<void> gloo_device_;
   FlightRecord record_;
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<BackendCrash> crash_;
@@ -122,7 +118,7 @@ class World {
   std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> process_groups_;
   const Group* control_ = nullptr;
   int64_t decisions_ = 0;
-  std::shared_ptr<void> emulation_;
+  std::map<CommBackend, std::shared_ptr<void>> backend_state_;  // what groups of a backend share
 };
 
 }  // namespace gt

@@ -95,7 +95,7 @@ void CheckTogether(const Config& config, Problems& problems) {
                  "debug.share_gpu lets ranks share a GPU, but device is cpu, which ranks share "
                  "anyway; leave one of them out");
   }
-  if (config.debug.share_gpu && backend != CommBackend::kAuto && backend != CommBackend::kGloo) {
+  if (config.debug.share_gpu && !FactsOf(backend).shares_gpu) {
     problems.Add(ErrorCode::kConflictingOptions,
                  "debug.share_gpu communicates with gloo, but comm.backend is {}{}; leave one of "
                  "them out",

@@ -36,7 +36,7 @@ int64_t ThreadsOf(const Config& config, const World& world) {
 
 // One rank of many has nothing but its own shards of the model.
 void RejectFakeBackend(const Config& config, const World& world) {
-  if (world.backend() == CommBackend::kFake) {
+  if (FactsOf(world.backend()).sends_nothing) {
     Fail(ErrorCode::kConflictingOptions,
          "--comm.backend fake sends nothing, so nothing can be trained with it; gt trace and gt "
          "memory use it, and --comm.backend emulated runs one rank of many");
