@@ -104,7 +104,7 @@ void FillModel(gt::LanguageModel& model, const gt::Config& config, c10::Device d
 }
 
 // Plans the order for the rows that really arrive.
-std::optional<gt::Timeline> PlanAnew(gt::TrainStep& step, gt::StepCompiler& compiler) {
+std::optional<gt::Timeline> Replan(gt::TrainStep& step, gt::StepCompiler& compiler) {
   const gt::RoutingLoads loads = gt::MeasuredLoads(*step.graph(), step.symbol_values());
   std::unique_ptr<gt::Graph> graph = compiler.Unordered();
   gt::ApplyLoads(*graph, loads);
@@ -198,7 +198,7 @@ Measured Measure(const gt::Config& config, c10::Device device, bool alone, int s
         measured.load = MeanLoad(gt::MeasuredLoads(*step->graph(), step->symbol_values()));
         measured.predicted_ms = 0;  // that was for other loads
         if (replanner) {
-          if (auto predicted = PlanAnew(*step, *replanner)) {
+          if (auto predicted = Replan(*step, *replanner)) {
             measured.predicted_ms = predicted->step / 1e3;
           }
         }

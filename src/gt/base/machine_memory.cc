@@ -26,7 +26,7 @@ int64_t ControlGroupLimit() {
 }
 
 // The number after a key, at the beginning of a line: "MemAvailable:   23456 kB".
-int64_t NumberBehind(const std::string& wanted, const char* path) {
+int64_t NumberAfter(const std::string& wanted, const char* path) {
   std::ifstream file(path);
   std::string key, unit;
   int64_t number = 0;
@@ -43,8 +43,8 @@ int64_t ControlGroupUse() {
                                NumberIn("/sys/fs/cgroup/memory/memory.usage_in_bytes"));
   if (use == kUnlimited) return 0;
   const int64_t files =
-      std::min(NumberBehind("inactive_file", "/sys/fs/cgroup/memory.stat"),
-               NumberBehind("total_inactive_file", "/sys/fs/cgroup/memory/memory.stat"));
+      std::min(NumberAfter("inactive_file", "/sys/fs/cgroup/memory.stat"),
+               NumberAfter("total_inactive_file", "/sys/fs/cgroup/memory/memory.stat"));
   return files == kUnlimited ? use : std::max<int64_t>(use - files, 0);
 }
 
@@ -56,7 +56,7 @@ int64_t TotalMemory() {
 }
 
 int64_t AvailableMemory() {
-  const int64_t kilobytes = NumberBehind("MemAvailable:", "/proc/meminfo");
+  const int64_t kilobytes = NumberAfter("MemAvailable:", "/proc/meminfo");
   const int64_t available = kilobytes == kUnlimited ? TotalMemory() : kilobytes * 1024;
   const int64_t limit = ControlGroupLimit();
   return limit == kUnlimited ? available : std::min(available, limit - ControlGroupUse());

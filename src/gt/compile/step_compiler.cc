@@ -64,7 +64,7 @@ StepCompiler::StepCompiler(const Config& config, const Mesh& mesh, World* world,
   if (audience == Audience::kJob) {
     groups_ = std::make_unique<WorldGroups>(*world);
   } else {
-    groups_ = std::make_unique<ImaginedGroups>(*world);
+    groups_ = std::make_unique<HypotheticalGroups>(*world);
   }
 }
 

@@ -61,7 +61,7 @@ at::Tensor Gather(const at::Tensor& x, int64_t dim, const Group* group) {
   return PartsFromFront(AllGather(x.contiguous(), group), dim, group->size());
 }
 
-at::Tensor SumAndShare(const at::Tensor& x, int64_t dim, const Group* group) {
+at::Tensor ReduceScatter(const at::Tensor& x, int64_t dim, const Group* group) {
   return ReduceScatter(PartsToFront(x, dim, group->size()), group);
 }
 
@@ -91,17 +91,17 @@ class GatherFunction : public Function<GatherFunction> {
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list gradients) {
     ScopeGuard scope(ScopeOf(ctx));
-    return {SumAndShare(gradients[0], ctx->saved_data["dim"].toInt(), GroupOf(ctx)), {}, {}};
+    return {ReduceScatter(gradients[0], ctx->saved_data["dim"].toInt(), GroupOf(ctx)), {}, {}};
   }
 };
 
-class SumAndShareFunction : public Function<SumAndShareFunction> {
+class ReduceScatterFunction : public Function<ReduceScatterFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, int64_t dim,
                             const Group* group) {
     Remember(ctx, group);
     ctx->saved_data["dim"] = dim;
-    return SumAndShare(x, dim, group);
+    return ReduceScatter(x, dim, group);
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list gradients) {
     ScopeGuard scope(ScopeOf(ctx));
@@ -167,8 +167,8 @@ at::Tensor GatherAlong(const at::Tensor& x, int64_t dim, const Group* group) {
   return group == nullptr ? x : GatherFunction::apply(x, dim, group);
 }
 
-at::Tensor SumAndShareAlong(const at::Tensor& x, int64_t dim, const Group* group) {
-  return group == nullptr ? x : SumAndShareFunction::apply(x, dim, group);
+at::Tensor ReduceScatterAlong(const at::Tensor& x, int64_t dim, const Group* group) {
+  return group == nullptr ? x : ReduceScatterFunction::apply(x, dim, group);
 }
 
 at::Tensor ExchangeRows(const at::Tensor& x, const std::vector<c10::SymInt>& output_splits,

@@ -24,7 +24,7 @@ at::Tensor AllToAll(const at::Tensor& x, const std::vector<c10::SymInt>& output_
 // Differentiable. Shards along `dim` from all ranks, in rank order; gradients are reduce-scattered.
 at::Tensor GatherAlong(const at::Tensor& x, int64_t dim, const Group* group);
 // The sum over all ranks, of which each keeps its shard along `dim`; gradients are gathered.
-at::Tensor SumAndShareAlong(const at::Tensor& x, int64_t dim, const Group* group);
+at::Tensor ReduceScatterAlong(const at::Tensor& x, int64_t dim, const Group* group);
 // Gradients go back the way the rows came.
 at::Tensor ExchangeRows(const at::Tensor& x, const std::vector<c10::SymInt>& output_splits,
                         const std::vector<c10::SymInt>& input_splits, const Group* group);

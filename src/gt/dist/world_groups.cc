@@ -21,7 +21,7 @@ ProcessGroups::Info WorldGroups::Find(std::string_view name) {
   return {reinterpret_cast<int64_t>(&group), group.ranks};
 }
 
-std::string WorldGroups::Apart(std::string_view source, Purpose purpose) {
+std::string WorldGroups::Separate(std::string_view source, Purpose purpose) {
   std::string name = std::string(source) + std::string(SuffixOf(purpose));
   if (world_.Find(name) != nullptr) return name;
   Group group = Known(world_, source);
@@ -42,7 +42,7 @@ const Group* FindSource(const World& world, std::string_view name) {
   }
 }
 
-ProcessGroups::Info ImaginedGroups::Find(std::string_view name) {
+ProcessGroups::Info HypotheticalGroups::Find(std::string_view name) {
   if (const Group* group = world_.Find(std::string(name))) {
     return {reinterpret_cast<int64_t>(group), group->ranks};
   }
@@ -51,8 +51,8 @@ ProcessGroups::Info ImaginedGroups::Find(std::string_view name) {
   return info;
 }
 
-std::string ImaginedGroups::Apart(std::string_view source, Purpose purpose) {
-  return identities_.Apart(source, purpose);
+std::string HypotheticalGroups::Separate(std::string_view source, Purpose purpose) {
+  return identities_.Separate(source, purpose);
 }
 
 }  // namespace gt

@@ -13,7 +13,7 @@ class WorldGroups : public ProcessGroups {
   Info Find(std::string_view name) override;
   // Every rank must ask for the same groups in the same order, as ranks that run the same passes on
   // their graphs do.
-  std::string Apart(std::string_view source, Purpose purpose) override;
+  std::string Separate(std::string_view source, Purpose purpose) override;
 
  private:
   World& world_;
@@ -21,19 +21,19 @@ class WorldGroups : public ProcessGroups {
 
 // The same for a step that one rank alone looks at: groups of their own have a name, and nothing is
 // made for them.
-class ImaginedGroups : public ProcessGroups {
+class HypotheticalGroups : public ProcessGroups {
  public:
-  explicit ImaginedGroups(World& world) : world_(world) {}
+  explicit HypotheticalGroups(World& world) : world_(world) {}
 
   Info Find(std::string_view name) override;
-  std::string Apart(std::string_view source, Purpose purpose) override;
+  std::string Separate(std::string_view source, Purpose purpose) override;
 
  private:
   World& world_;
   NamedGroups identities_;
 };
 
-// The group of that name, or the one that a name made by ProcessGroups::Apart was made from; null when
+// The group of that name, or the one that a name made by ProcessGroups::Separate was made from; null when
 // there is neither.
 const Group* FindSource(const World& world, std::string_view name);
 

@@ -140,7 +140,7 @@ std::vector<TensorSplit> Decoder::TensorSplits() const {
        .weight = Weight::kRows,
        .units = config_.vocab,
        .unit = "tokens of the vocabulary",
-       .output = Sequence::kSummedAndShared},
+       .output = Sequence::kReduceScattered},
       {"output", Weight::kRows, config_.vocab, "tokens of the vocabulary"}};
   AddTensorSplits(splits);
   if (int64_t width = FeedForwardWidth(); width > 0) {
@@ -152,7 +152,7 @@ std::vector<TensorSplit> Decoder::TensorSplits() const {
                       .weight = Weight::kColumns,
                       .units = width,
                       .unit = unit,
-                      .output = Sequence::kSummedAndShared});
+                      .output = Sequence::kReduceScattered});
   }
   return splits;
 }

@@ -199,7 +199,7 @@ class DeepSeekV3 : public Decoder {
                       .weight = Weight::kColumns,
                       .units = heads,
                       .unit = "heads",
-                      .output = Sequence::kSummedAndShared});
+                      .output = Sequence::kReduceScattered});
   }
   int64_t FeedForwardWidth() const override {
     return config_.dense_layers > 0 ? config_.ffn_width : 0;

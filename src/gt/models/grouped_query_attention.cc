@@ -51,7 +51,7 @@ void AddGroupedQuerySplits(const GroupedQueryConfig& config, std::vector<TensorS
                     .weight = Weight::kColumns,
                     .units = config.kv_heads,
                     .unit = kUnit,
-                    .output = Sequence::kSummedAndShared});
+                    .output = Sequence::kReduceScattered});
 }
 
 GroupedQueryConfig GroupedQueryFromHf(const HfConfig& hf) {

@@ -13,14 +13,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-using HeadSpread = LanguageModel::HeadSpread;
+using HeadSharding = LanguageModel::HeadSharding;
 
 // Cross entropy of logits whose columns are spread over ranks: per token, the loss and the logarithm
 // of the softmax's denominator. Three numbers a token travel, never logits.
-class SpreadCrossEntropy : public torch::autograd::Function<SpreadCrossEntropy> {
+class ShardedCrossEntropy : public torch::autograd::Function<ShardedCrossEntropy> {
  public:
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& logits,
-                             const at::Tensor& labels, const HeadSpread* spread) {
+                             const at::Tensor& labels, const HeadSharding* spread) {
     at::Tensor largest = AllReduceMax(at::amax(logits, {-1}), spread->group);
     at::Tensor powers = at::exp(logits - largest.unsqueeze(1));
     at::Tensor column = labels - spread->first_row;
@@ -49,9 +49,9 @@ class SpreadCrossEntropy : public torch::autograd::Function<SpreadCrossEntropy> 
 
 // logits: [tokens, vocab], float32.
 at::Tensor LossOfLogits(const at::Tensor& logits, const at::Tensor& labels,
-                        const at::Tensor& valid_tokens, double z_loss, const HeadSpread& spread) {
+                        const at::Tensor& valid_tokens, double z_loss, const HeadSharding& spread) {
   if (spread.group != nullptr) {
-    tensor_list per_token = SpreadCrossEntropy::apply(logits, labels, &spread);
+    tensor_list per_token = ShardedCrossEntropy::apply(logits, labels, &spread);
     at::Tensor sum = per_token[0].sum();
     if (z_loss > 0) sum = sum + z_loss * per_token[1].square().sum();
     return sum / valid_tokens;
@@ -72,7 +72,7 @@ at::Tensor Rows(const at::Tensor& hidden) {
 }
 
 at::Tensor ChunkLoss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                     const at::Tensor& valid_tokens, double z_loss, const HeadSpread& spread) {
+                     const at::Tensor& valid_tokens, double z_loss, const HeadSharding& spread) {
   at::Tensor logits = at::linear(Rows(hidden), weight).to(at::kFloat);
   return LossOfLogits(logits, labels.reshape({-1}), valid_tokens, z_loss, spread);
 }
@@ -96,7 +96,7 @@ class ChunkedLoss : public torch::autograd::Function<ChunkedLoss> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden,
                             const at::Tensor& weight, const at::Tensor& labels,
                             const at::Tensor& valid_tokens, int64_t chunks, double z_loss,
-                            const HeadSpread* spread) {
+                            const HeadSharding* spread) {
     at::Tensor total, weight_gradient;
     std::vector<at::Tensor> hidden_gradients;
     ForEachChunk(
@@ -136,7 +136,7 @@ class ChunkedLoss : public torch::autograd::Function<ChunkedLoss> {
 
 at::Tensor LossOf(LanguageModel& model, const ModelInputs& inputs, const at::Tensor& labels,
                   const at::Tensor& valid_tokens, const LossConfig& config) {
-  const HeadSpread& spread = model.head_spread();
+  const HeadSharding& spread = model.head_sharding();
   at::Tensor hidden = GatherAlong(model.Hidden(inputs), 1, spread.group);
   at::Tensor weight = model.HeadWeight();
   Scope scope = CurrentScope();

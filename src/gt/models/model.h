@@ -50,13 +50,13 @@ struct HfTensor {
 // are partial sums reduce-scatters them along the sequence.
 struct TensorSplit {
   enum class Weight { kWhole, kRows, kColumns };
-  enum class Sequence { kAsItIs, kGathered, kSummedAndShared };
+  enum class Sequence { kUnchanged, kGathered, kReduceScattered };
   std::string module;  // pattern, as in base/fqn_pattern.h
   Weight weight = Weight::kWhole;
   int64_t units = 0;      // rows or columns are sharded in so many equal pieces ...
   std::string unit = {};  // ... of this kind, for messages: "heads"
-  Sequence input = Sequence::kAsItIs;
-  Sequence output = Sequence::kAsItIs;
+  Sequence input = Sequence::kUnchanged;
+  Sequence output = Sequence::kUnchanged;
 };
 
 // Adds up a tensor over all ranks that see different tokens.
@@ -76,12 +76,12 @@ class LanguageModel : public nn::Module {
   virtual at::Tensor HeadWeight() const = 0;
   at::Tensor Logits(const ModelInputs& inputs);
   // Who shares the rows of HeadWeight, and with them each sequence of Hidden.
-  struct HeadSpread {
+  struct HeadSharding {
     const Group* group = nullptr;  // null: nobody
     int64_t first_row = 0;         // of this rank
   };
-  void SpreadHead(const HeadSpread& spread) { head_spread_ = spread; }
-  const HeadSpread& head_spread() const { return head_spread_; }
+  void ShardHead(const HeadSharding& spread) { head_sharding_ = spread; }
+  const HeadSharding& head_sharding() const { return head_sharding_; }
 
   virtual int64_t vocab_size() const = 0;
   // Floating-point operations of forward and backward for one token at this sequence length,
@@ -102,7 +102,7 @@ class LanguageModel : public nn::Module {
   virtual nlohmann::json HfConfigJson() const = 0;
 
  private:
-  HeadSpread head_spread_;
+  HeadSharding head_sharding_;
 };
 
 using ModelPtr = std::shared_ptr<LanguageModel>;

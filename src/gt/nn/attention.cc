@@ -126,7 +126,7 @@ at::Tensor InSequence(const at::Tensor& gathered, int64_t parts) {
 
 }  // namespace
 
-void DotProductAttention::SpreadSequence(SequenceSpread spread) {
+void DotProductAttention::ShardSequence(SequenceSharding spread) {
   if (flex_) {
     Fail(ErrorCode::kUnsupportedParallelism,
          "--parallelism.context_parallel_degree {} needs --model.attn sdpa: FlexAttention's "

@@ -35,7 +35,7 @@ struct AttentionInputs {
 // Sequences that are spread over ranks. A sequence is cut into 2 * parts equal stretches, and rank r
 // has stretch r and, after it, stretch 2 * parts - 1 - r: early tokens attend to few others and late
 // ones to many, so every rank has equally much to do.
-struct SequenceSpread {
+struct SequenceSharding {
   int64_t parts = 1;
   int64_t index = 0;
   // Concatenates the ranks' stretches along dimension 1, in the order of ranks.
@@ -47,7 +47,7 @@ class DotProductAttention : public Module {
  public:
   DotProductAttention(const AttentionConfig& config, double scale);
   // Keys and values are gathered from now on; queries stay where they are.
-  void SpreadSequence(SequenceSpread spread);
+  void ShardSequence(SequenceSharding spread);
   // [batch, length, heads, width]; key and value may have fewer heads, and value another width.
   at::Tensor forward(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const AttentionInputs& inputs);
@@ -62,7 +62,7 @@ class DotProductAttention : public Module {
   AttentionConfig config_;
   double scale_;
   std::optional<FlexAttention> flex_;
-  std::optional<SequenceSpread> spread_;
+  std::optional<SequenceSharding> spread_;
 };
 
 }  // namespace gt::nn

@@ -36,7 +36,7 @@ at::Tensor AddUpRows(const at::Tensor& rows, const at::Tensor& to_rows, int64_t 
 }
 
 // Copies each token to the rows of its experts. Backward sums these rows.
-class SpreadTokens : public torch::autograd::Function<SpreadTokens> {
+class RepeatTokens : public torch::autograd::Function<RepeatTokens> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& to_slots,
                             const at::Tensor& to_rows, int64_t k) {
@@ -192,7 +192,7 @@ at::Tensor Moe::forward(const at::Tensor& x) {
   {
     AnnotationGuard dispatch({.ep_role = EpRole::kDispatch});
     order = ByExpert(routing.experts);
-    rows = SpreadTokens::apply(tokens, order.to_slots, order.to_rows, config_.top_k);
+    rows = RepeatTokens::apply(tokens, order.to_slots, order.to_rows, config_.top_k);
   }
   at::Tensor results = AtExperts(rows, routing.counts);
   at::Tensor out;

@@ -101,7 +101,7 @@ class Moe : public FeedForward {
   const MoeConfig& config() const { return config_; }
   void ForceLoad(const std::vector<double>& weights) { router_->ForceLoad(weights); }
   // From now on experts are where the exchange takes rows.
-  void SpreadExperts(std::shared_ptr<ExpertExchange> exchange) { exchange_ = std::move(exchange); }
+  void ShardExperts(std::shared_ptr<ExpertExchange> exchange) { exchange_ = std::move(exchange); }
 
   // Tokens of each expert since the last BalanceLoad, as far as this rank has seen them.
   const at::Tensor& tokens_per_expert() const { return tokens_per_expert_; }

@@ -13,7 +13,7 @@
 #include "gt/nn/blocks.h"
 #include "gt/nn/moe.h"
 #include "gt/parallel/expert_parallel.h"
-#include "gt/parallel/parameter_share.h"
+#include "gt/parallel/parameter_sharding.h"
 #include "gt/parallel/reshard.h"
 
 namespace gt {
@@ -32,7 +32,7 @@ nn::Transform MoveSequence(TensorSplit::Sequence move, const Group* group) {
   if (move == TensorSplit::Sequence::kGathered) {
     return [group](const at::Tensor& x) { return GatherAlong(x, kSequenceDim, group); };
   }
-  return [group](const at::Tensor& x) { return SumAndShareAlong(x, kSequenceDim, group); };
+  return [group](const at::Tensor& x) { return ReduceScatterAlong(x, kSequenceDim, group); };
 }
 
 class Parallelizer {
@@ -49,9 +49,9 @@ class Parallelizer {
   void Run() {
     CheckLengths();
     if (mesh_.size(MeshAxis::kTp) > 1) SplitTensors();
-    if (mesh_.size(MeshAxis::kCp) > 1) SpreadSequences();
-    if (mesh_.size(MeshAxis::kEp) > 1) SpreadExperts();
-    ShareParameters();
+    if (mesh_.size(MeshAxis::kCp) > 1) ShardSequences();
+    if (mesh_.size(MeshAxis::kEp) > 1) ShardExperts();
+    ShardParameters();
     if (config_.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever) {
       ReshardBlocks();
     }
@@ -95,15 +95,15 @@ class Parallelizer {
         if (MatchesFqn(split.module, module->fqn().str())) SplitModule(split, group, *module);
       }
     }
-    model_.SpreadHead({group, group->index * (model_.vocab_size() / group->size())});
+    model_.ShardHead({group, group->index * (model_.vocab_size() / group->size())});
   }
 
   void SplitModule(const TensorSplit& split, const Group* group, nn::Module& module) {
     using Sequence = TensorSplit::Sequence;
-    if (split.input != Sequence::kAsItIs) {
+    if (split.input != Sequence::kUnchanged) {
       module.AddInputTransform(MoveSequence(split.input, group));
     }
-    if (split.output != Sequence::kAsItIs) {
+    if (split.output != Sequence::kUnchanged) {
       module.AddOutputTransform(MoveSequence(split.output, group));
     }
     if (split.weight == TensorSplit::Weight::kWhole) return;
@@ -118,18 +118,18 @@ class Parallelizer {
     }
   }
 
-  void SpreadSequences() {
+  void ShardSequences() {
     const Group* group = world_.Along(mesh_, MeshAxis::kCp);
     for (nn::Module* module : modules_) {
       auto* attention = dynamic_cast<nn::DotProductAttention*>(module);
       if (attention == nullptr) continue;
-      attention->SpreadSequence({group->size(), group->index, [group](const at::Tensor& x) {
-                                   return GatherAlong(x, kSequenceDim, group);
-                                 }});
+      attention->ShardSequence({group->size(), group->index, [group](const at::Tensor& x) {
+                                  return GatherAlong(x, kSequenceDim, group);
+                                }});
     }
   }
 
-  void SpreadExperts() {
+  void ShardExperts() {
     const Group* group = world_.Along(mesh_, MeshAxis::kEp);
     bool any = false;
     for (nn::Module* module : modules_) {
@@ -138,7 +138,7 @@ class Parallelizer {
       any = true;
       RequireDivides(group->size(), moe->config().experts, "expert-parallel", "experts",
                      moe->fqn().str());
-      moe->SpreadExperts(MakeExpertExchange(group));
+      moe->ShardExperts(MakeExpertExchange(group));
     }
     if (!any) {
       Fail(ErrorCode::kUnsupportedParallelism,
@@ -149,12 +149,12 @@ class Parallelizer {
 
   // Every parameter ends up sharded over the very same ranks, those of the shard axis: the ones
   // that tensor parallelism splits by fsdp, experts by efsdp, all others directly.
-  void ShareParameters() {
+  void ShardParameters() {
     const Group* replicas = world_.Along(mesh_, MeshAxis::kDpReplicate);
     for (nn::Module* module : modules_) {
       bool experts = dynamic_cast<nn::Experts*>(module) != nullptr;
       module->ForEachParameter([&](const std::string& name, nn::Parameter& parameter) {
-        ParameterShare share;
+        ParameterSharding share;
         share.compute = compute_;
         share.replica_group = replicas;
         MeshAxis axis = MeshAxis::kShard;

@@ -25,8 +25,8 @@ class FakeGroups : public NamedGroups {
     info.identity += kUnknown;
     return info;
   }
-  std::string Apart(std::string_view source, Purpose purpose) override {
-    std::string name = NamedGroups::Apart(source, purpose);
+  std::string Separate(std::string_view source, Purpose purpose) override {
+    std::string name = NamedGroups::Separate(source, purpose);
     Info info = NamedGroups::Find(name);
     known_.try_emplace(name, Info{info.identity + kUnknown, Find(source).ranks});
     made.push_back(name);

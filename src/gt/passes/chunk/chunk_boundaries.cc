@@ -104,12 +104,12 @@ void ChunkBoundaries::UseWholes(Node* node) {
       other_types |= retyped_.contains(operand);
     }
   }
-  if (other_types) InferAgain(node);
+  if (other_types) Reinfer(node);
 }
 
 // What is put together is contiguous, which the original may not have been. The node makes way
 // for one of other types; in two steps, because its names are free only when it is gone.
-void ChunkBoundaries::InferAgain(Node* node) {
+void ChunkBoundaries::Reinfer(Node* node) {
   Graph::NodeSpec spec;
   spec.op = &node->op();
   spec.args.assign(node->args().begin(), node->args().end());

@@ -38,7 +38,7 @@ class ChunkBoundaries {
   Pieces& PiecesFor(Value& value);
   Node* Split(Value& value, int32_t region, Node* before);
   Value* Contiguous(Value* piece, int32_t region, int64_t chunk, Node* before);
-  void InferAgain(Node* node);
+  void Reinfer(Node* node);
   void TakePlaceOf(Node* node, Node* successor);
   Value* WholeFor(Value* value, Node* user);
   template <typename DescribeUser>

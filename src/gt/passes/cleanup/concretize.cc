@@ -137,7 +137,7 @@ class Substitution {
 };
 
 // A view's offsets are fixed when it is made, so it is recreated under the same names.
-void MakeViewAgain(Graph& graph, Node* node, Shape offsets) {
+void RecreateView(Graph& graph, Node* node, Shape offsets) {
   Graph::NodeSpec spec = SpecOf(*node);
   Graph::Typed typed = TypedOf(*node);
   typed.view_offsets = std::move(offsets);
@@ -188,7 +188,7 @@ class SymbolRewriter {
     }
     std::optional<Shape> offsets = substitution_.ImageOf(node->view_offsets());
     if (!offsets) return changed;
-    MakeViewAgain(graph, node, *std::move(offsets));
+    RecreateView(graph, node, *std::move(offsets));
     return true;
   }
 

@@ -27,10 +27,10 @@ class PassContext::RecordedGroups : public ProcessGroups {
   }
 
   // Making a group is a matter of all ranks, so that a replay only knows its name.
-  std::string Apart(std::string_view source, Purpose purpose) override {
+  std::string Separate(std::string_view source, Purpose purpose) override {
     std::string& name = Known(source).separate[purpose];
     if (!context_.replays_) {
-      name = Live().Apart(source, purpose);
+      name = Live().Separate(source, purpose);
     } else if (name.empty()) {
       name = std::string(source) + std::string(SuffixOf(purpose));
     }

@@ -41,7 +41,7 @@ TEST(PassContext, OutsideOfAJobNothingIsKnown) {
   EXPECT_NE(context.Costs(*graph), nullptr);
   EXPECT_EQ(context.Decide("it", [] { return std::string("so"); }), "so");
   EXPECT_NE(context.groups().Find("a").identity, context.groups().Find("b").identity);
-  EXPECT_EQ(context.groups().Apart("a", ProcessGroups::Purpose::kTokens), "a.tokens");
+  EXPECT_EQ(context.groups().Separate("a", ProcessGroups::Purpose::kTokens), "a.tokens");
 }
 
 // Two names of one group, a third of another, and a group that was made with a name of its own.
@@ -51,7 +51,7 @@ class JobGroups : public ProcessGroups {
     ++asked;
     return {name == "other" ? 4711 : 42, {3, 1}};
   }
-  std::string Apart(std::string_view, Purpose) override {
+  std::string Separate(std::string_view, Purpose) override {
     ++asked;
     return "made";
   }
@@ -63,7 +63,7 @@ TEST(PassContext, GroupsAreRecordedAndReplayed) {
   PassContext context({.groups = &groups});
   context.StartRecording();
   for (const char* name : {"ep", "fsdp", "other"}) context.groups().Find(name);
-  context.groups().Apart("ep", ProcessGroups::Purpose::kCounts);
+  context.groups().Separate("ep", ProcessGroups::Purpose::kCounts);
   const std::string text = context.TakeRecording().ToJson();
   PassContext replayed(ContextRecord::FromJson(text, "x.context"));
   ProcessGroups& found = replayed.groups();
@@ -72,8 +72,8 @@ TEST(PassContext, GroupsAreRecordedAndReplayed) {
   EXPECT_NE(found.Find("ep").identity, found.Find("unknown").identity);
   EXPECT_NE(found.Find("other").identity, found.Find("unknown").identity);
   EXPECT_EQ(found.Find("ep").ranks, (std::vector<int64_t>{3, 1}));
-  EXPECT_EQ(found.Apart("ep", ProcessGroups::Purpose::kCounts), "made");
-  EXPECT_EQ(found.Apart("ep", ProcessGroups::Purpose::kTokens), "ep.tokens");
+  EXPECT_EQ(found.Separate("ep", ProcessGroups::Purpose::kCounts), "made");
+  EXPECT_EQ(found.Separate("ep", ProcessGroups::Purpose::kTokens), "ep.tokens");
 }
 
 // Passes that are rerun after a failure must not wait for ranks that do not rerun them.
@@ -88,13 +88,13 @@ TEST(PassContext, AReplayAsksNoOtherRank) {
   const size_t position = context.position();
   EXPECT_EQ(decide(), "2");
   EXPECT_EQ(decide(), "3");
-  context.groups().Apart("ep", ProcessGroups::Purpose::kTokens);
+  context.groups().Separate("ep", ProcessGroups::Purpose::kTokens);
   const int asked = groups.asked;
   context.Replay(position);
   EXPECT_EQ(decide(), "2");
   EXPECT_EQ(decide(), "3");
   EXPECT_EQ(decide(), "own");
-  EXPECT_EQ(context.groups().Apart("ep", ProcessGroups::Purpose::kTokens), "made");
+  EXPECT_EQ(context.groups().Separate("ep", ProcessGroups::Purpose::kTokens), "made");
   EXPECT_EQ(decided, 3);
   EXPECT_EQ(groups.asked, asked);
 }

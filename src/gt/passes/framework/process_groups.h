@@ -25,7 +25,7 @@ class ProcessGroups {
   // the first call and reused by the later ones; lives as long as the job.
   // Tokens and their counts go first where links are shared.
   enum class Purpose { kTokens, kCounts, kGathers };
-  virtual std::string Apart(std::string_view source, Purpose purpose) = 0;
+  virtual std::string Separate(std::string_view source, Purpose purpose) = 0;
   // What the name of such a group ends in.
   static std::string_view SuffixOf(Purpose purpose) {
     switch (purpose) {
@@ -47,7 +47,7 @@ class NamedGroups : public ProcessGroups {
     auto [found, is_new] = identities_.try_emplace(std::string(name), identities_.size());
     return {static_cast<int64_t>(found->second), {}};
   }
-  std::string Apart(std::string_view source, Purpose purpose) override {
+  std::string Separate(std::string_view source, Purpose purpose) override {
     return std::string(source) + std::string(SuffixOf(purpose));
   }
 

@@ -86,7 +86,7 @@ bool IsPlain(const Node& node) {
 }
 
 // Whether a node only copies, casts, pads or rearranges one tensor.
-bool OnlyMoves(const Node& node) {
+bool IsPureLayoutChange(const Node& node) {
   if (node.operand_count() != 1 || node.result_count() != 1) return false;
   const Operator& op = node.op();
   if (!IsPlain(node)) return false;
@@ -187,8 +187,8 @@ class MemberFinder {
         const bool reduces = kind == Collective::kReduceScatter || kind == Collective::kAllReduce;
         if (reduces) Of(*node).gradient = found->second;
         // Ancestors of a reduce-scatter are no gradient's last reduction: the walk stops there.
-        if (kind == Collective::kAllReduce || kind == Collective::kWait || OnlyMoves(*node) ||
-            Adds(*node)) {
+        if (kind == Collective::kAllReduce || kind == Collective::kWait ||
+            IsPureLayoutChange(*node) || Adds(*node)) {
           for (int32_t i = 0; i < node->operand_count(); ++i) open.push_back(node->operand(i));
         }
       }
@@ -259,7 +259,7 @@ class MemberFinder {
         break;
       }
       const bool moves =
-          gathers ? IsPlain(node) && IsConstant(node.result()->type()) : OnlyMoves(node);
+          gathers ? IsPlain(node) && IsConstant(node.result()->type()) : IsPureLayoutChange(node);
       if (!moves || Of(node).kind != Kind::kOrdinary) {
         source = node.number();
         break;
@@ -294,7 +294,7 @@ class MemberFinder {
         return false;
       }
     }
-    return any && (OnlyMoves(node) || Adds(node));
+    return any && (IsPureLayoutChange(node) || Adds(node));
   }
 
   static int32_t FirstUse(const Node& wait) {
@@ -410,12 +410,12 @@ class MemberFinder {
         Of(*node).bucket = bucket;
         buckets_[Index(bucket)].tail.push_back(node);
       } else if (Of(*node).kind == Kind::kMember) {
-        AddBehind(std::move(again_.at(node)), LastBucketBefore(*node));
+        AddAfter(std::move(again_.at(node)), LastBucketBefore(*node));
       }
     }
   }
 
-  void AddBehind(Member member, int32_t in_front) {
+  void AddAfter(Member member, int32_t in_front) {
     Key key = KeyOf(member);
     key.behind = in_front;
     const Node& wait = *member.wait;

@@ -273,7 +273,7 @@ class FsdpDenseRegions::Planner {
       if (layer >= 0) target = StartForBackwardGather(layer);
     } else if (layer >= 0) {
       target = Start(regions_.Before(layer));
-    } else if (IsUsedBehindTheLastBlock(number)) {
+    } else if (IsUsedAfterTheLastBlock(number)) {
       target = Start(regions_.Before(DenseRegions::kTop));
     }
     if (target == kNotNeeded) return;
@@ -291,7 +291,7 @@ class FsdpDenseRegions::Planner {
   }
 
   // Tells the head from the embeddings: it is used when the last block has begun.
-  bool IsUsedBehindTheLastBlock(int32_t gather) const {
+  bool IsUsedAfterTheLastBlock(int32_t gather) const {
     const int32_t start = Start(regions_.Before(DenseRegions::kTop));
     for (int32_t wait : dependencies_.UsersOf(gather)) {
       for (int32_t user : dependencies_.UsersOf(wait)) {

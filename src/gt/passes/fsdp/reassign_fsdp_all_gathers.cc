@@ -63,7 +63,7 @@ bool ReassignFsdpAllGathers::RunImpl(Graph& graph, PassContext& context) {
   bool changed = false;
   for (const auto& [name, nodes] : gathers) {
     if (!shared.contains(context.groups().Find(name).identity)) continue;
-    const std::string apart = context.groups().Apart(name, ProcessGroups::Purpose::kGathers);
+    const std::string apart = context.groups().Separate(name, ProcessGroups::Purpose::kGathers);
     for (Node* node : nodes) node->SetArg(node->op().group_arg, apart);
     log::Debug("gathers of parameters in group {} move to {}: {} nodes", name, apart, nodes.size());
     ++groups_moved_;

@@ -70,7 +70,7 @@ class LayerSchedule {
   }
 
   // Whether the layer with which the backward begins, or the loss before it, wants the value.
-  bool IsNeededAtOnce(int32_t first_use) const {
+  bool IsNeededImmediately(int32_t first_use) const {
     return starts_.size() > 1 && first_use < starts_[1];
   }
 
@@ -232,7 +232,7 @@ class CandidateFinder {
       candidate.leaves = std::max(candidate.leaves, end);
     }
     candidate.first_use = FindFirstUses(candidate);
-    if (candidate.first_use == kNotUsed || schedule_.IsNeededAtOnce(candidate.first_use))
+    if (candidate.first_use == kNotUsed || schedule_.IsNeededImmediately(candidate.first_use))
       return false;
     candidate.returns = candidate.first_use;
     if (options_.prefetch_layers > 0) {
@@ -273,14 +273,14 @@ class CandidateFinder {
 
   // Of every view and of the value itself; returns the first of all.
   static int32_t FindFirstUses(Candidate& candidate) {
-    int32_t first = FirstUseBehind(candidate.leaves, *candidate.value);
+    int32_t first = FirstUseAfter(candidate.leaves, *candidate.value);
     // Views of views are after what they look into: going back, a view's own first use is known
     // when it is handed on.
     for (size_t i = candidate.views.size(); i-- > 0;) {
       ShownBy& view = candidate.views[i];
       for (int32_t r = 0; r < view.node->result_count(); ++r) {
         view.first_use =
-            std::min(view.first_use, FirstUseBehind(candidate.leaves, *view.node->result(r)));
+            std::min(view.first_use, FirstUseAfter(candidate.leaves, *view.node->result(r)));
       }
       int32_t& parent =
           view.parent < 0 ? first : candidate.views[static_cast<size_t>(view.parent)].first_use;
@@ -289,7 +289,7 @@ class CandidateFinder {
     return first;
   }
 
-  static int32_t FirstUseBehind(int32_t position, const Value& value) {
+  static int32_t FirstUseAfter(int32_t position, const Value& value) {
     int32_t first = kNotUsed;
     for (const Use& use : value.uses()) {
       const Node* user = use.node();

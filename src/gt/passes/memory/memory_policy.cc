@@ -49,7 +49,7 @@ class Decisions {
     if (parameters_.ServesCollective(node) || node.op().transfer != Transfer::kNone) {
       return Recompute::kNone;
     }
-    const Node* exchange = ExchangeBehind(node);
+    const Node* exchange = ExchangeAfter(node);
     if (exchange != nullptr) return Of(*exchange);
     if (node.op().aliasing == Aliasing::kAlways) return Again();
     return KeptByPolicy(node) || MustKeep(node) ? Recompute::kMustSave : Again();
@@ -61,7 +61,7 @@ class Decisions {
 
   // The collective that a wait completes. Its result may be read only after the wait, so the two
   // are kept or repeated together.
-  static const Node* ExchangeBehind(const Node& node) {
+  static const Node* ExchangeAfter(const Node& node) {
     if (node.op().collective != Collective::kWait) return nullptr;
     const Node* producer = node.operand(0)->producer();
     return producer != nullptr && producer->op().collective != Collective::kNone ? producer
@@ -118,7 +118,7 @@ class Decisions {
     while (value != nullptr && !value->is_input() && IsRecomputed(Of(*value->producer()))) {
       const Node& producer = *value->producer();
       const bool owns_memory = producer.op().aliasing != Aliasing::kAlways;
-      if (owns_memory || ExchangeBehind(producer) != nullptr) {
+      if (owns_memory || ExchangeAfter(producer) != nullptr) {
         TagOf(producer) = Recompute::kMustSave;
         ++saved_between_layers_;
       }

@@ -98,7 +98,7 @@ bool IsolateEpProcessGroup::RunImpl(Graph& graph, PassContext& context) {
   bool changed = false;
   for (const auto& [name, exchanges] : usage.exchanges) {
     if (!others.Contain(name, context.groups().Find(name))) continue;
-    const std::string apart = context.groups().Apart(name, ProcessGroups::Purpose::kTokens);
+    const std::string apart = context.groups().Separate(name, ProcessGroups::Purpose::kTokens);
     for (Node* node : exchanges) node->SetArg(node->op().group_arg, apart);
     log::Debug("token exchanges of group {} move to {}: {} nodes", name, apart, exchanges.size());
     ++groups_moved_;

@@ -10,7 +10,7 @@
 
 #include "gt/base/error.h"
 #include "gt/base/text.h"
-#include "gt/passes/overlap/own_parts.h"
+#include "gt/passes/overlap/rank_local_nodes.h"
 #include "gt/sim/cost_model.h"
 #include "gt/sim/queues.h"
 #include "gt/storage/checksum.h"
@@ -171,7 +171,7 @@ CommonOrder::CommonOrder(const Graph& graph, const Dependencies& dependencies)
       index_of_(static_cast<size_t>(dependencies.count()), kNotCommon),
       leads_(static_cast<size_t>(dependencies.count()), false),
       synchronizes_(static_cast<size_t>(dependencies.count()), false) {
-  const OwnParts parts(graph, dependencies);
+  const RankLocalNodes parts(graph, dependencies);
   const SymbolValues hints = graph.shapes().Hints();
   std::unordered_map<uint64_t, uint64_t> seen;  // of each kind
   Xxh64 digest;

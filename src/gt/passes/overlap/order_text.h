@@ -1,6 +1,6 @@
 // An order of nodes as text that other ranks can apply.
 //
-// Ranks see much the same graph. Their own shards of parameters and gradients (passes/overlap/own_parts.h) take
+// Ranks see much the same graph. Their own shards of parameters and gradients (passes/overlap/rank_local_nodes.h) take
 // more nodes where a shard is padded, and with context parallelism a rank's stretch of a sequence
 // decides which attention it runs. The text is therefore about the nodes that take time or
 // synchronize, a rank's own left out; every rank places the others by one rule: what another node

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "gt/base/error.h"
-#include "gt/passes/overlap/own_parts.h"
+#include "gt/passes/overlap/rank_local_nodes.h"
 
 namespace gt {
 namespace {
@@ -38,7 +38,7 @@ OverlapOrder::OverlapOrder(const Graph& graph, const Dependencies& dependencies,
       facts_(static_cast<size_t>(dependencies.count())),
       memory_(graph) {
   CountExchanges();
-  const OwnParts parts(graph, dependencies);
+  const RankLocalNodes parts(graph, dependencies);
   for (int32_t number = 0; number < dependencies.count(); ++number) {
     const auto index = static_cast<size_t>(number);
     // A copy back from the host depends on nothing that happens meanwhile either.
@@ -335,8 +335,8 @@ OverlapOrder::Result OverlapOrder::WithinWindow(int32_t window, int64_t budget) 
 
 // What could run during the stall instead of after it: nodes that need nothing later than the
 // stall, from the nearest on, until they take as long as wanted.
-std::vector<int32_t> OverlapOrder::ChainBehind(const std::vector<int32_t>& order, size_t stalled,
-                                               double wanted) const {
+std::vector<int32_t> OverlapOrder::ChainAfter(const std::vector<int32_t>& order, size_t stalled,
+                                              double wanted) const {
   constexpr size_t kReach = 4096;
   std::unordered_set<int32_t> later, chain;
   std::vector<int32_t> chosen;
@@ -385,7 +385,7 @@ OverlapOrder::Result OverlapOrder::FillStalls(Result from, int64_t budget, int t
     tried.insert(longest->node);
     const auto place = std::find(best.order.begin(), best.order.end(), longest->node);
     const auto at = static_cast<size_t>(place - best.order.begin());
-    const std::vector<int32_t> chain = ChainBehind(best.order, at, longest->until - longest->from);
+    const std::vector<int32_t> chain = ChainAfter(best.order, at, longest->until - longest->from);
     if (chain.empty()) continue;
     const std::unordered_set<int32_t> moved(chain.begin(), chain.end());
     std::vector<int32_t> order(best.order.begin(), place);

@@ -68,8 +68,8 @@ class OverlapOrder {
 
   void CountExchanges();
   void Prioritize();
-  std::vector<int32_t> ChainBehind(const std::vector<int32_t>& order, size_t stalled,
-                                   double wanted) const;
+  std::vector<int32_t> ChainAfter(const std::vector<int32_t>& order, size_t stalled,
+                                  double wanted) const;
   const Facts& Of(int32_t number) const { return facts_[static_cast<size_t>(number)]; }
   Facts& Of(int32_t number) { return facts_[static_cast<size_t>(number)]; }
 

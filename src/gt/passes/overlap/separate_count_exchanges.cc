@@ -44,7 +44,7 @@ bool SeparateCountExchanges::RunImpl(Graph& graph, PassContext& context) {
   bool changed = false;
   for (const auto& [name, uses] : by_name) {
     if (uses.counts.empty() || !uses.tokens) continue;
-    const std::string apart = context.groups().Apart(name, ProcessGroups::Purpose::kCounts);
+    const std::string apart = context.groups().Separate(name, ProcessGroups::Purpose::kCounts);
     for (Node* node : uses.counts) node->SetArg(node->op().group_arg, apart);
     nodes_moved_ += static_cast<int64_t>(uses.counts.size());
     changed = true;

@@ -1,4 +1,4 @@
-#include "gt/passes/overlap/own_parts.h"
+#include "gt/passes/overlap/rank_local_nodes.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include "gt/ir/text.h"
 #include "gt/sim/live_memory.h"
 
-namespace gt::own_parts_test {
+namespace gt::rank_local_nodes_test {
 namespace {
 
 constexpr const char* kRest = R"(
@@ -48,20 +48,20 @@ std::set<std::string> Marked(const std::vector<bool>& marks, const Dependencies&
   return names;
 }
 
-TEST(OwnParts, AreWhatComesBeforeAGatherAndBehindTheLastReduction) {
+TEST(RankLocalNodes, AreWhatComesBeforeAGatherAndBehindTheLastReduction) {
   auto graph = Step(1);
   Dependencies ties(*graph);
-  OwnParts parts(*graph, ties);
+  RankLocalNodes parts(*graph, ties);
   EXPECT_EQ(Marked(parts.before_gather, ties), (std::set<std::string>{"cast", "pad", "g"}));
   EXPECT_EQ(Marked(parts.own, ties), (std::set<std::string>{"cast", "pad", "r", "rw", "n"}));
 }
 
 // The last rank has a shorter shard and pads it: its plan must be that of the others.
-TEST(OwnParts, DoNotCountInThePeakThatPlansGoBy) {
+TEST(RankLocalNodes, DoNotCountInThePeakThatPlansGoBy) {
   auto whole = Step(2), shorter = Step(1);
   EXPECT_EQ(PeakInUse(*whole), PeakInUse(*shorter));
   EXPECT_NE(LiveMemory(*whole).IfNext(0), LiveMemory(*shorter).IfNext(0));
 }
 
 }  // namespace
-}  // namespace gt::own_parts_test
+}  // namespace gt::rank_local_nodes_test

@@ -1,4 +1,4 @@
-#include "gt/parallel/parameter_share.h"
+#include "gt/parallel/parameter_sharding.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -21,13 +21,13 @@ int64_t RowsPerPart(int64_t rows, int64_t parts) { return (rows + parts - 1) / p
 
 }  // namespace
 
-std::vector<int64_t> ParameterShare::BlockSizes(const std::vector<int64_t>& whole) const {
+std::vector<int64_t> ParameterSharding::BlockSizes(const std::vector<int64_t>& whole) const {
   std::vector<int64_t> sizes = whole;
   sizes[static_cast<size_t>(split.dim)] /= split.parts;
   return sizes;
 }
 
-TensorBox ParameterShare::Box(const std::vector<int64_t>& whole) const {
+TensorBox ParameterSharding::Box(const std::vector<int64_t>& whole) const {
   TensorBox box = TensorBox::All(whole);
   box.sizes = BlockSizes(whole);
   auto split_dim = static_cast<size_t>(split.dim), shard_dim = static_cast<size_t>(shard.dim);
@@ -41,10 +41,10 @@ TensorBox ParameterShare::Box(const std::vector<int64_t>& whole) const {
 
 namespace {
 
-// A ParameterShare with its sizes worked out once. Kept by the parameter's preparation.
+// A ParameterSharding with its sizes worked out once. Kept by the parameter's preparation.
 class SharedParameter {
  public:
-  SharedParameter(const ParameterShare& share, const std::vector<int64_t>& whole)
+  SharedParameter(const ParameterSharding& share, const std::vector<int64_t>& whole)
       : share_(share), rows_(share.BlockSizes(whole)[static_cast<size_t>(share.shard.dim)]) {
     step_ = RowsPerPart(rows_, share.shard.parts);
     int64_t begin = std::min(rows_, step_ * share.shard.index);
@@ -87,7 +87,7 @@ class SharedParameter {
     return at::constant_pad_nd(x, padding);
   }
 
-  ParameterShare share_;
+  ParameterSharding share_;
   int64_t rows_;  // of the block
   int64_t step_;  // of a part
   int64_t own_;   // of this rank's part
@@ -116,7 +116,7 @@ class PrepareFunction : public torch::autograd::Function<PrepareFunction> {
 
 }  // namespace
 
-nn::Preparation Prepare(const ParameterShare& share, const std::vector<int64_t>& whole) {
+nn::Preparation Prepare(const ParameterSharding& share, const std::vector<int64_t>& whole) {
   at::ScalarType compute = share.compute;
   if (share.shard_group == nullptr && share.replica_group == nullptr) {
     return [compute](const at::Tensor& stored) { return stored.to(compute); };

@@ -23,7 +23,7 @@ struct Slice {
   int64_t index = 0;
 };
 
-struct ParameterShare {
+struct ParameterSharding {
   Slice split;  // in equal parts: the block this rank computes with
   Slice shard;  // of the block; parts are as equal as whole rows allow, and the last may be empty
   const Group* shard_group = nullptr;    // null: the block is stored whole
@@ -36,6 +36,6 @@ struct ParameterShare {
 };
 
 // The preparation of a parameter that is shared like that (nn/module.h).
-nn::Preparation Prepare(const ParameterShare& share, const std::vector<int64_t>& whole);
+nn::Preparation Prepare(const ParameterSharding& share, const std::vector<int64_t>& whole);
 
 }  // namespace gt

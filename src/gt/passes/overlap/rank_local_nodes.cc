@@ -1,4 +1,4 @@
-#include "gt/passes/overlap/own_parts.h"
+#include "gt/passes/overlap/rank_local_nodes.h"
 
 #include "gt/sim/queues.h"
 
@@ -38,7 +38,7 @@ std::vector<bool> BeforeGathers(const Graph& graph, const Dependencies& dependen
 
 // A gradient shard is the result of a reduce-scatter after which at most replicas are summed. After
 // reduce-scatters of activations (tensor parallelism) other collectives follow.
-std::vector<bool> BehindReductions(const Dependencies& dependencies) {
+std::vector<bool> AfterReductions(const Dependencies& dependencies) {
   const auto count = static_cast<size_t>(dependencies.count());
   std::vector<bool> quiet(count), own(count);
   for (size_t number = count; number-- > 0;) {
@@ -61,8 +61,8 @@ std::vector<bool> BehindReductions(const Dependencies& dependencies) {
 
 }  // namespace
 
-OwnParts::OwnParts(const Graph& graph, const Dependencies& dependencies)
-    : before_gather(BeforeGathers(graph, dependencies)), own(BehindReductions(dependencies)) {
+RankLocalNodes::RankLocalNodes(const Graph& graph, const Dependencies& dependencies)
+    : before_gather(BeforeGathers(graph, dependencies)), own(AfterReductions(dependencies)) {
   for (size_t number = 0; number < own.size(); ++number) {
     const Node& node = *dependencies.node(static_cast<int32_t>(number));
     if (before_gather[number] && QueueOf(node).empty()) own[number] = true;

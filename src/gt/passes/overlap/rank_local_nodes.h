@@ -10,8 +10,8 @@
 
 namespace gt {
 
-struct OwnParts {
-  OwnParts(const Graph& graph, const Dependencies& dependencies);
+struct RankLocalNodes {
+  RankLocalNodes(const Graph& graph, const Dependencies& dependencies);
 
   // By number. A gather whose ancestors are parameters alone, or one of these ancestors.
   std::vector<bool> before_gather;
