@@ -370,7 +370,8 @@ TEST_F(CheckpointStoreTest, AFullDiskLeavesOlderCheckpointsAlone) {
 
 TEST_F(CheckpointStoreTest, ASourceThatFailsLeavesNothingBehind) {
   SaveThree();
-  std::vector<TensorSource> sources = Contents(30, 1).Sources();
+  const Contents contents(30, 1);
+  std::vector<TensorSource> sources = contents.Sources();
   sources[1].write = [](const ByteSink&) { Fail(ErrorCode::kKernelFailed, "the device is gone"); };
   ExpectError(ErrorCode::kKernelFailed, {"the device is gone"},
               [&] { store_.Save(30, sources, {}, 1); });
