@@ -99,7 +99,8 @@ class Registry {
 OperatorFamily::OperatorFamily(Register add) { OtherFamilies().push_back(add); }
 
 Operator& OperatorTable::Add(std::string_view schema, ShapeRule rule, const OperatorFacts& facts) {
-  auto op = std::make_unique<Operator>(facts);
+  auto op = std::make_unique<Operator>();
+  static_cast<OperatorFacts&>(*op) = facts;
   op->name = Name(schema.substr(0, schema.find('(')));
   op->schema = ParseSchema(schema);
   op->rule = rule;

@@ -26,6 +26,7 @@ class TempFolder {
   TempFolder& operator=(const TempFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
+  // NOLINTNEXTLINE(google-explicit-constructor): a folder is given wherever a path is asked for.
   operator const std::filesystem::path&() const { return path_; }
   std::string string() const { return path_.string(); }
   std::filesystem::path operator/(std::string_view name) const { return path_ / name; }

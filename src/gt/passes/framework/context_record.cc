@@ -120,8 +120,7 @@ void ForEachNamed(const Graph& graph, const Visit& visit) {
 
 class ReplayedCosts : public CostModel {
  public:
-  ReplayedCosts(const ContextRecord::Costs& record, const Graph& graph,
-                std::unique_ptr<CostModel> rest)
+  ReplayedCosts(const RecordedCosts& record, const Graph& graph, std::unique_ptr<CostModel> rest)
       : device_(record.device), contention_(record.contention), rest_(std::move(rest)) {
     ForEachNamed(graph, [&](const Node& node, const std::string& name) {
       auto found = record.nodes.find(name);
@@ -202,7 +201,7 @@ ContextRecord ContextRecord::FromJson(std::string_view text, std::string_view fi
       }
     }
     if (json.contains("device")) {
-      Costs& costs = record.costs.emplace();
+      RecordedCosts& costs = record.costs.emplace();
       costs.device = DeviceFrom(json["device"]);
       costs.contention = json.value("contention", false);
       for (const auto& [name, cost] : json.at("costs").items()) {
@@ -222,15 +221,15 @@ ContextRecord ContextRecord::FromJson(std::string_view text, std::string_view fi
   }
 }
 
-ContextRecord::Costs RecordCosts(const Graph& graph, const CostModel& model) {
-  ContextRecord::Costs costs{model.device(), model.contention(), {}};
+RecordedCosts RecordCosts(const Graph& graph, const CostModel& model) {
+  RecordedCosts costs{model.device(), model.contention(), {}};
   ForEachNamed(graph, [&](const Node& node, const std::string& name) {
     costs.nodes.emplace(name, model.CostOf(node));
   });
   return costs;
 }
 
-std::unique_ptr<CostModel> ReplayCosts(const ContextRecord::Costs& record, const Graph& graph,
+std::unique_ptr<CostModel> ReplayCosts(const RecordedCosts& record, const Graph& graph,
                                        std::unique_ptr<CostModel> rest) {
   return std::make_unique<ReplayedCosts>(record, graph, std::move(rest));
 }

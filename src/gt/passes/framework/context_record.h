@@ -27,15 +27,17 @@
 
 namespace gt {
 
+// What a cost model said about the nodes of one graph.
+struct RecordedCosts {
+  DeviceSpeed device = {};
+  bool contention = false;
+  std::map<std::string, NodeCost, std::less<>> nodes = {};
+};
+
 struct ContextRecord {
   struct Group {
     std::optional<ProcessGroups::Info> info = {};
     std::map<ProcessGroups::Purpose, std::string> separate = {};  // names of groups made from it
-  };
-  struct Costs {
-    DeviceSpeed device = {};
-    bool contention = false;
-    std::map<std::string, NodeCost, std::less<>> nodes = {};
   };
   struct Decision {
     std::string what, text;
@@ -45,7 +47,7 @@ struct ContextRecord {
   std::optional<int64_t> constant_bytes = {};
   std::map<std::string, int64_t, std::less<>> notes = {};
   std::map<std::string, Group, std::less<>> groups = {};
-  std::optional<Costs> costs = {};
+  std::optional<RecordedCosts> costs = {};
   std::vector<Decision> decisions = {};  // in the order in which they were made
 
   bool empty() const;
@@ -54,9 +56,9 @@ struct ContextRecord {
   static ContextRecord FromJson(std::string_view text, std::string_view file);
 };
 
-ContextRecord::Costs RecordCosts(const Graph& graph, const CostModel& model);
+RecordedCosts RecordCosts(const Graph& graph, const CostModel& model);
 // For a graph whose nodes have the same names. Those that are not in the record cost what `rest` says.
-std::unique_ptr<CostModel> ReplayCosts(const ContextRecord::Costs& record, const Graph& graph,
+std::unique_ptr<CostModel> ReplayCosts(const RecordedCosts& record, const Graph& graph,
                                        std::unique_ptr<CostModel> rest);
 
 }  // namespace gt
