@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <csignal>
 #include <map>
 
 #include "gt/base/error.h"
@@ -15,6 +16,9 @@ namespace {
 
 class ProcessSetTest : public ::testing::Test {
  protected:
+  // Under nohup the signal is ignored, here and in every shell that is started.
+  void SetUp() override { std::signal(SIGHUP, SIG_DFL); }
+
   // Each script finds its own number in $RANK and the folder of the marks in $MARKS.
   std::vector<Command> Shells(const std::vector<std::string>& scripts) const {
     std::vector<Command> commands;
