@@ -26,16 +26,19 @@ constexpr const char* kControl = "control";
 c10::intrusive_ptr<c10d::Backend> World::MakeBackend(const Group& group, bool on_device) {
   const bool other = FactsOf(backend_).gpu_only && !on_device;
   const CommBackend used = other ? CommBackend::kGloo : backend_;
+  // A backend that sends nothing also serves the GPUs of another machine, where this one has none.
+  const bool on_gpu = on_device && !FactsOf(used).sends_nothing &&
+                      ChooseDevice(config_->device, local_rank_).is_cuda();
   StorePtr store = store_ == nullptr ? StorePtr(c10::make_intrusive<c10d::HashStore>()) : store_;
-  return gt::MakeBackend(
-      used, {.config = *config_,
-             .group = group,
-             .store = c10::make_intrusive<c10d::PrefixStore>(
-                 fmt::format("group/{}/{}", group.name, group.ranks.front()), store),
-             .timeout = milliseconds(seconds(config_->comm.train_timeout_seconds)),
-             .address = address_,
-             .on_gpu = on_device && ChooseDevice(config_->device, local_rank_).is_cuda(),
-             .shared = backend_state_[used]});
+  return gt::MakeBackend(used,
+                         {.config = *config_,
+                          .group = group,
+                          .store = c10::make_intrusive<c10d::PrefixStore>(
+                              fmt::format("group/{}/{}", group.name, group.ranks.front()), store),
+                          .timeout = milliseconds(seconds(config_->comm.train_timeout_seconds)),
+                          .address = address_,
+                          .on_gpu = on_gpu,
+                          .shared = backend_state_[used]});
 }
 
 // A rank that is gone shows here for the first time, if it came that far.
