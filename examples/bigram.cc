@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "gt/job/config.h"
 #include "gt/models/model.h"
 #include "gt/nn/blocks.h"
 #include "gt/train/trainer.h"

@@ -53,10 +53,10 @@ TORCH_LIBRARY_IMPL(example, Autograd, library) {
 
 // What gt needs: the same schemas, and the type of the result.
 void UnaryRule(gt::RuleContext& call) {
-  call.Return(gt::PointwiseResult(call, {0}, gt::Compute::kSame));
+  call.Return(gt::rules::PointwiseResult(call, {0}, gt::rules::Compute::kSame));
 }
 void BinaryRule(gt::RuleContext& call) {
-  call.Return(gt::PointwiseResult(call, {0, 1}, gt::Compute::kSame));
+  call.Return(gt::rules::PointwiseResult(call, {0, 1}, gt::rules::Compute::kSame));
 }
 
 const gt::OperatorFamily kFamily([](gt::OperatorTable& table) {

@@ -23,6 +23,12 @@ std::vector<std::string> AllOf(Member&& member) {
   return all;
 }
 
+// A family need not think of the names of its modules.
+ModelPtr Named(ModelPtr model) {
+  nn::NameModules(*model);
+  return model;
+}
+
 }  // namespace
 
 at::Tensor LanguageModel::Logits(const ModelInputs& inputs) {
@@ -44,7 +50,7 @@ ModelPtr BuildModel(const std::string& name, const std::string& flavor,
   for (const ModelFamily& family : ModelFamilies()) {
     if (family.name != name) continue;
     if (std::find(family.flavors.begin(), family.flavors.end(), flavor) != family.flavors.end()) {
-      return family.build(flavor, options);
+      return Named(family.build(flavor, options));
     }
     Fail(ErrorCode::kUnknownModel, "model '{}' has no flavor '{}'{}; known flavors: {}", name,
          flavor, DidYouMean(flavor, family.flavors), Join(family.flavors, ", "));
@@ -59,7 +65,7 @@ ModelPtr BuildModelFromHf(const std::string& folder, const ModelOptions& options
   std::string type = config.String("model_type");
   for (const ModelFamily& family : ModelFamilies()) {
     if (std::find(family.hf_types.begin(), family.hf_types.end(), type) != family.hf_types.end()) {
-      return family.build_from_hf(config, options);
+      return Named(family.build_from_hf(config, options));
     }
   }
   auto types = AllOf([](const ModelFamily& family, auto& all) {
