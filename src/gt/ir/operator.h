@@ -194,12 +194,17 @@ struct CostContext {
 };
 using FlopsRule = Dim (*)(const CostContext&);
 
+// How it can be computed in shards (ir/sharding.h).
+class ShardingContext;
+using ShardingRule = void (*)(ShardingContext&);
+
 // Declared by the operator's entry in ops/. Only `work` and `order` have no default: every operator
 // says what they are. The others may be left out where they do not apply.
 struct OperatorFacts {
   Work work = Work::kUndecided;
   DimOrder order = DimOrder::kUndecided;
-  FlopsRule flops = nullptr;  // null: one per result element, views zero
+  FlopsRule flops = nullptr;        // null: one per result element, views zero
+  ShardingRule sharding = nullptr;  // null: every rank computes all of it
   ViewKind view = ViewKind::kNone;
   Aliasing aliasing = Aliasing::kNone;  // left out for views whose schema says so
   Linearity linearity = Linearity::kNone;
