@@ -41,8 +41,31 @@ struct ShardingRow {
   std::vector<ShardState> results;
   ShardMethod method = ShardMethod::kPlain;
   int8_t statistics = 0;  // all-reduces of a result without the dimension that is cut
-  bool even = false;      // only if all shards are equally long
+  // Only if the ranks divide every dimension that is cut, of operands and of results. (A view that
+  // joins two dimensions cuts one that is longer by the size of the other.)
+  bool even = false;
+  // Every shard is a multiple of so many elements long: kernels that want aligned rows.
+  int64_t multiple = 1;
+  friend bool operator==(const ShardingRow&, const ShardingRow&) = default;
 };
+
+// What of a dimension one rank has: as many elements as all others, the last ones maybe fewer or
+// none.
+struct ShardRange {
+  int64_t begin = 0;
+  int64_t length = 0;
+};
+ShardRange ShardOf(int64_t size, int64_t ranks, int64_t rank);
+
+// Whether so many ranks can compute by this row, each with at least one element of what is cut.
+bool CanShard(const ShardingRow& row, std::span<const TensorType* const> operands,
+              std::span<const TensorType* const> results, SymbolValues symbols, int64_t ranks);
+
+// The arguments of a rank's call, given the sizes of its results: arguments that are such sizes (of
+// a view, of a new tensor, of what a gradient belongs to) become the rank's. Everything else about
+// a call is the same on a shard.
+std::vector<Argument> LocalArguments(const Operator& op, std::span<const Argument> args,
+                                     std::span<const Shape> local_results);
 
 // What a rule sees, and where it puts its answer. All ranks having everything is always possible and
 // never added.
@@ -54,13 +77,16 @@ class ShardingContext {
 
   std::span<const TensorType* const> operands() const { return operands_; }
   std::span<const TensorType* const> results() const { return results_; }
+  std::span<const Argument> args() const { return args_; }
   const Argument& arg(int i) const { return args_[static_cast<size_t>(i)]; }
   // The operand at a schema position: its place among the operands, or -1 (missing, or a number).
   int OperandAt(int arg) const;
   int64_t SizeOf(const Dim& dim) const { return dim.Evaluate(symbols_); }
+  SymbolValues symbols() const { return symbols_; }
 
   void Add(ShardingRow row) { rows_.push_back(std::move(row)); }
   std::vector<ShardingRow>& rows() { return rows_; }
+  const std::vector<ShardingRow>& rows() const { return rows_; }
 
  private:
   std::span<const Argument> args_;

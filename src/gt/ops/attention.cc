@@ -9,6 +9,7 @@
 #include <array>
 
 #include "gt/ir/graph.h"
+#include "gt/ops/attention_sharding.h"
 #include "gt/ops/registry.h"
 #include "gt/ops/rules.h"
 
@@ -336,6 +337,17 @@ Dim BackwardFlops(const CostContext& ctx) {
          (Dim(3) * ctx.Tensor(1).sizes[kWidth] + Dim(2) * ctx.Tensor(3).sizes[kWidth]);
 }
 
+template <int kBias>
+void ForwardSharding(ShardingContext& ctx) {
+  rules::AddAttentionRows(ctx, {{0, 1, 2}, kBias}, /*backward=*/false);
+}
+
+// kOut: where the forward pass's output and logsumexp are.
+template <int kOut, int kBias>
+void BackwardSharding(ShardingContext& ctx) {
+  rules::AddAttentionRows(ctx, {{0, 1, 2, 3, kOut, kOut + 1}, kBias}, /*backward=*/true);
+}
+
 }  // namespace
 
 void RegisterAttention(OperatorTable& table) {
@@ -345,79 +357,103 @@ void RegisterAttention(OperatorTable& table) {
                                 .recompute = RecomputeClass::kAttention});
   OperatorGroup backward(
       table, {.work = Work::kAttention, .order = DimOrder::kKept, .flops = BackwardFlops});
-  forward.Add(
-      "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, "
-      "float dropout_p=0., bool is_causal=False, *, Tensor? attn_mask=None, float? scale=None) -> "
-      "(Tensor output, Tensor logsumexp)",
-      CpuFlashRule);
-  backward.Add(
-      "aten::_scaled_dot_product_flash_attention_for_cpu_backward(Tensor grad_out, Tensor query, "
-      "Tensor key, Tensor value, Tensor out, Tensor logsumexp, float dropout_p, bool is_causal, "
-      "*, Tensor? attn_mask=None, float? scale=None) -> (Tensor grad_query, Tensor grad_key, "
-      "Tensor grad_value)",
-      CpuFlashBackwardRule);
-  forward.Add(
-      "aten::_scaled_dot_product_flash_attention(Tensor query, Tensor key, Tensor value, "
-      "float dropout_p=0., bool is_causal=False, bool return_debug_mask=False, *, "
-      "float? scale=None) -> (Tensor output, Tensor logsumexp, Tensor cum_seq_q, "
-      "Tensor cum_seq_k, SymInt max_q, SymInt max_k, Tensor rng_state, Tensor unused, "
-      "Tensor debug_attn_mask)",
-      FlashRule);
-  backward.Add(
-      "aten::_scaled_dot_product_flash_attention_backward(Tensor grad_out, Tensor query, "
-      "Tensor key, Tensor value, Tensor out, Tensor logsumexp, Tensor cum_seq_q, "
-      "Tensor cum_seq_k, SymInt max_q, SymInt max_k, float dropout_p, bool is_causal, "
-      "Tensor philox_seed, Tensor philox_offset, *, float? scale=None) -> (Tensor grad_query, "
-      "Tensor grad_key, Tensor grad_value)",
-      FlashBackwardRule);
-  forward.Add(
-      "aten::_scaled_dot_product_efficient_attention(Tensor query, Tensor key, Tensor value, "
-      "Tensor? attn_bias, bool compute_log_sumexp, float dropout_p=0., bool is_causal=False, *, "
-      "float? scale=None) -> (Tensor output, Tensor log_sumexp, Tensor philox_seed, "
-      "Tensor philox_offset)",
-      EfficientRule);
-  backward.Add(
-      "aten::_scaled_dot_product_efficient_attention_backward(Tensor grad_out_, Tensor query, "
-      "Tensor key, Tensor value, Tensor attn_bias, Tensor out, Tensor logsumexp, "
-      "Tensor philox_seed, Tensor philox_offset, float dropout_p, bool[4] grad_input_mask, "
-      "bool is_causal=False, *, float? scale=None) -> (Tensor, Tensor, Tensor, Tensor)",
-      EfficientBackwardRule);
-  forward.Add(
-      "aten::_scaled_dot_product_cudnn_attention(Tensor query, Tensor key, Tensor value, "
-      "Tensor? attn_bias, bool compute_log_sumexp, float dropout_p=0., bool is_causal=False, "
-      "bool return_debug_mask=False, *, float? scale=None) -> (Tensor output, Tensor logsumexp, "
-      "Tensor cum_seq_q, Tensor cum_seq_k, SymInt max_q, SymInt max_k, Tensor philox_seed, "
-      "Tensor philox_offset, Tensor debug_attn_mask)",
-      CudnnRule);
-  backward.Add(
-      "aten::_scaled_dot_product_cudnn_attention_backward(Tensor grad_out, Tensor query, "
-      "Tensor key, Tensor value, Tensor out, Tensor logsumexp, Tensor philox_seed, "
-      "Tensor philox_offset, Tensor attn_bias, Tensor cum_seq_q, Tensor cum_seq_k, SymInt max_q, "
-      "SymInt max_k, float dropout_p, bool is_causal, *, float? scale=None) -> (Tensor, Tensor, "
-      "Tensor)",
-      CudnnBackwardRule);
+  forward
+      .Add(
+          "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor "
+          "value, "
+          "float dropout_p=0., bool is_causal=False, *, Tensor? attn_mask=None, float? scale=None) "
+          "-> "
+          "(Tensor output, Tensor logsumexp)",
+          CpuFlashRule)
+      .sharding = ForwardSharding<5>;
+  backward
+      .Add(
+          "aten::_scaled_dot_product_flash_attention_for_cpu_backward(Tensor grad_out, Tensor "
+          "query, "
+          "Tensor key, Tensor value, Tensor out, Tensor logsumexp, float dropout_p, bool "
+          "is_causal, "
+          "*, Tensor? attn_mask=None, float? scale=None) -> (Tensor grad_query, Tensor grad_key, "
+          "Tensor grad_value)",
+          CpuFlashBackwardRule)
+      .sharding = BackwardSharding<4, 8>;
+  forward
+      .Add(
+          "aten::_scaled_dot_product_flash_attention(Tensor query, Tensor key, Tensor value, "
+          "float dropout_p=0., bool is_causal=False, bool return_debug_mask=False, *, "
+          "float? scale=None) -> (Tensor output, Tensor logsumexp, Tensor cum_seq_q, "
+          "Tensor cum_seq_k, SymInt max_q, SymInt max_k, Tensor rng_state, Tensor unused, "
+          "Tensor debug_attn_mask)",
+          FlashRule)
+      .sharding = ForwardSharding<-1>;
+  backward
+      .Add(
+          "aten::_scaled_dot_product_flash_attention_backward(Tensor grad_out, Tensor query, "
+          "Tensor key, Tensor value, Tensor out, Tensor logsumexp, Tensor cum_seq_q, "
+          "Tensor cum_seq_k, SymInt max_q, SymInt max_k, float dropout_p, bool is_causal, "
+          "Tensor philox_seed, Tensor philox_offset, *, float? scale=None) -> (Tensor grad_query, "
+          "Tensor grad_key, Tensor grad_value)",
+          FlashBackwardRule)
+      .sharding = BackwardSharding<4, -1>;
+  forward
+      .Add(
+          "aten::_scaled_dot_product_efficient_attention(Tensor query, Tensor key, Tensor value, "
+          "Tensor? attn_bias, bool compute_log_sumexp, float dropout_p=0., bool is_causal=False, "
+          "*, "
+          "float? scale=None) -> (Tensor output, Tensor log_sumexp, Tensor philox_seed, "
+          "Tensor philox_offset)",
+          EfficientRule)
+      .sharding = ForwardSharding<3>;
+  backward
+      .Add(
+          "aten::_scaled_dot_product_efficient_attention_backward(Tensor grad_out_, Tensor query, "
+          "Tensor key, Tensor value, Tensor attn_bias, Tensor out, Tensor logsumexp, "
+          "Tensor philox_seed, Tensor philox_offset, float dropout_p, bool[4] grad_input_mask, "
+          "bool is_causal=False, *, float? scale=None) -> (Tensor, Tensor, Tensor, Tensor)",
+          EfficientBackwardRule)
+      .sharding = BackwardSharding<5, 4>;
+  forward
+      .Add(
+          "aten::_scaled_dot_product_cudnn_attention(Tensor query, Tensor key, Tensor value, "
+          "Tensor? attn_bias, bool compute_log_sumexp, float dropout_p=0., bool is_causal=False, "
+          "bool return_debug_mask=False, *, float? scale=None) -> (Tensor output, Tensor "
+          "logsumexp, "
+          "Tensor cum_seq_q, Tensor cum_seq_k, SymInt max_q, SymInt max_k, Tensor philox_seed, "
+          "Tensor philox_offset, Tensor debug_attn_mask)",
+          CudnnRule)
+      .sharding = ForwardSharding<3>;
+  backward
+      .Add(
+          "aten::_scaled_dot_product_cudnn_attention_backward(Tensor grad_out, Tensor query, "
+          "Tensor key, Tensor value, Tensor out, Tensor logsumexp, Tensor philox_seed, "
+          "Tensor philox_offset, Tensor attn_bias, Tensor cum_seq_q, Tensor cum_seq_k, SymInt "
+          "max_q, "
+          "SymInt max_k, float dropout_p, bool is_causal, *, float? scale=None) -> (Tensor, "
+          "Tensor, "
+          "Tensor)",
+          CudnnBackwardRule)
+      .sharding = BackwardSharding<4, 8>;
   // The host looks at the mask to skip blocks without a pair.
   //
   // score_mod(score, batch, head, query, key, captures...) gives the score to use; mask_mod(batch,
   // head, query, key, captures...) whether the pair counts at all.
-  forward
-      .Add(
-          "gt::flex_attention(Tensor query, Tensor key, Tensor value, Tensor[] captures, "
-          "Graph score_mod, Graph? mask_mod, float scale, bool enable_gqa=False) -> (Tensor out, "
-          "Tensor logsumexp)",
-          FlexRule)
-      .host = HostPart::kAlways;
+  Operator& flex = forward.Add(
+      "gt::flex_attention(Tensor query, Tensor key, Tensor value, Tensor[] captures, "
+      "Graph score_mod, Graph? mask_mod, float scale, bool enable_gqa=False) -> (Tensor out, "
+      "Tensor logsumexp)",
+      FlexRule);
+  flex.host = HostPart::kAlways;
+  flex.sharding = rules::FlexSharding;
   // score_mod_backward(gradient of score_mod's result, score, batch, head, query, key, captures...)
   // gives the gradient of the score. Captured tensors get no gradient.
-  backward
-      .Add(
-          "gt::flex_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, "
-          "Tensor out, Tensor logsumexp, Tensor[] captures, Graph score_mod, Graph "
-          "score_mod_backward, "
-          "Graph? mask_mod, float scale, bool enable_gqa=False) -> (Tensor grad_query, "
-          "Tensor grad_key, Tensor grad_value)",
-          FlexBackwardRule)
-      .host = HostPart::kAlways;
+  Operator& flex_backward = backward.Add(
+      "gt::flex_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, "
+      "Tensor out, Tensor logsumexp, Tensor[] captures, Graph score_mod, Graph "
+      "score_mod_backward, "
+      "Graph? mask_mod, float scale, bool enable_gqa=False) -> (Tensor grad_query, "
+      "Tensor grad_key, Tensor grad_value)",
+      FlexBackwardRule);
+  flex_backward.host = HostPart::kAlways;
+  flex_backward.sharding = rules::FlexBackwardSharding;
 }
 
 }  // namespace gt

@@ -4,6 +4,7 @@
 #include "gt/base/error.h"
 #include "gt/ops/registry.h"
 #include "gt/ops/rules.h"
+#include "gt/ops/sharding_rules.h"
 
 namespace gt {
 namespace {
@@ -203,38 +204,76 @@ Dim AddFlops(const CostContext& cost) {
   return result.numel() * Dim(per_element);
 }
 
+// Sharding.
+
+// Either factor may be a partial sum, but not both.
+void MulSharding(ShardingContext& ctx) {
+  AddPointwiseRows(ctx);
+  AddLinearRow(ctx, {0});
+  AddLinearRow(ctx, {1});
+}
+void ScaleSharding(ShardingContext& ctx) { LinearInSharding<0>(ctx); }
+// Linear in the first two operands together, a third one given.
+void SumSharding(ShardingContext& ctx) { LinearInSharding<0, 1>(ctx); }
+// The condition decides, the sides are chosen from.
+void WhereSharding(ShardingContext& ctx) { LinearInSharding<1, 2>(ctx); }
+
+// What is filled in would be added once per rank, unless it is zero.
+void MaskedFillSharding(ShardingContext& ctx) {
+  AddPointwiseRows(ctx);
+  if (NumberAt(ctx, 2) == 0.0) AddLinearRow(ctx, {0});
+}
+// Nothing of self but its type is used.
+void CopySharding(ShardingContext& ctx) { LinearInSharding<1>(ctx); }
+void FillSharding(ShardingContext& ctx) {
+  AddPointwiseRows(ctx);
+  RowMaker(ctx).Operand(0, kPartial).Add();
+}
+
 }  // namespace
 
 void RegisterElementwise(OperatorTable& table) {
-  OperatorGroup t(table, {.work = Work::kPointwise, .order = DimOrder::kKept});
+  OperatorGroup t(
+      table, {.work = Work::kPointwise, .order = DimOrder::kKept, .sharding = PointwiseSharding});
+  // Linear in the gradient, their first operand.
+  OperatorGroup gradients(
+      table, {.work = Work::kPointwise, .order = DimOrder::kKept, .sharding = ScaleSharding});
   Operator& add =
       t.Add("aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", BinaryRule);
   add.flops = AddFlops;
   add.linearity = Linearity::kAllOperands;
   add.converts_operands = true;
+  add.sharding = SumSharding;
   t.Add("aten::add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", BinaryRule).flops =
       AddFlops;
   Operator& sub = t.Add("aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
                         SubRule<false>);
   sub.flops = AddFlops;
   sub.converts_operands = true;
+  sub.sharding = SumSharding;
   t.Add("aten::sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", SubRule<false>)
       .flops = AddFlops;
-  t.Add("aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", SubRule<true>)
-      .flops = AddFlops;
+  Operator& rsub = t.Add(
+      "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", SubRule<true>);
+  rsub.flops = AddFlops;
+  rsub.sharding = SumSharding;
   t.Add("aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", SubRule<true>)
       .flops = AddFlops;
   Operator& mul = t.Add("aten::mul.Tensor(Tensor self, Tensor other) -> Tensor", BinaryRule);
   mul.flops = MulFlops;
   mul.linearity = Linearity::kOneOperand;
   mul.converts_operands = true;
+  mul.sharding = MulSharding;
   Operator& scale = t.Add("aten::mul.Scalar(Tensor self, Scalar other) -> Tensor", BinaryRule);
   scale.flops = MulFlops;
   scale.linearity = Linearity::kOneOperand;
+  scale.sharding = ScaleSharding;
   Operator& div = t.Add("aten::div.Tensor(Tensor self, Tensor other) -> Tensor", BinaryFloatRule);
   div.linearity = Linearity::kOneOperand;
   div.converts_operands = true;
-  t.Add("aten::div.Scalar(Tensor self, Scalar other) -> Tensor", BinaryFloatRule);
+  div.sharding = ScaleSharding;
+  t.Add("aten::div.Scalar(Tensor self, Scalar other) -> Tensor", BinaryFloatRule).sharding =
+      ScaleSharding;
   t.Add("aten::div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor",
         DivModeRule);
   t.Add("aten::div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor",
@@ -290,7 +329,9 @@ void RegisterElementwise(OperatorTable& table) {
   t.Add("aten::logical_xor(Tensor self, Tensor other) -> Tensor", ComparisonRule);
   t.Add("aten::logical_not(Tensor self) -> Tensor", LogicalNotRule);
 
-  t.Add("aten::neg(Tensor self) -> Tensor", UnaryRule).linearity = Linearity::kOneOperand;
+  Operator& neg = t.Add("aten::neg(Tensor self) -> Tensor", UnaryRule);
+  neg.linearity = Linearity::kOneOperand;
+  neg.sharding = ScaleSharding;
   for (const char* schema : {
            "aten::relu(Tensor self) -> Tensor",
            "aten::bitwise_not(Tensor self) -> Tensor",
@@ -340,37 +381,43 @@ void RegisterElementwise(OperatorTable& table) {
   t.Add("aten::isinf(Tensor self) -> Tensor", IsInfRule);
 
   t.Add("aten::silu(Tensor self) -> Tensor", UnaryRule).flops = FlopsPerElement<5>;
-  t.Add("aten::silu_backward(Tensor grad_output, Tensor self) -> Tensor", BinaryRule).flops =
-      FlopsPerElement<9>;
+  gradients.Add("aten::silu_backward(Tensor grad_output, Tensor self) -> Tensor", BinaryRule)
+      .flops = FlopsPerElement<9>;
   t.Add("aten::gelu(Tensor self, *, str approximate=\"none\") -> Tensor", UnaryRule).flops =
       FlopsPerElement<8>;
-  t.Add(
-       "aten::gelu_backward(Tensor grad_output, Tensor self, *, str approximate=\"none\") -> "
-       "Tensor",
-       BinaryRule)
+  gradients
+      .Add(
+          "aten::gelu_backward(Tensor grad_output, Tensor self, *, str approximate=\"none\") -> "
+          "Tensor",
+          BinaryRule)
       .flops = FlopsPerElement<14>;
-  t.Add("aten::threshold_backward(Tensor grad_output, Tensor self, Scalar threshold) -> Tensor",
-        ReversedRule);
-  t.Add("aten::sigmoid_backward(Tensor grad_output, Tensor output) -> Tensor", BinaryRule).flops =
-      FlopsPerElement<3>;
-  t.Add("aten::tanh_backward(Tensor grad_output, Tensor output) -> Tensor", BinaryRule).flops =
-      FlopsPerElement<3>;
+  gradients.Add(
+      "aten::threshold_backward(Tensor grad_output, Tensor self, Scalar threshold) -> Tensor",
+      ReversedRule);
+  gradients.Add("aten::sigmoid_backward(Tensor grad_output, Tensor output) -> Tensor", BinaryRule)
+      .flops = FlopsPerElement<3>;
+  gradients.Add("aten::tanh_backward(Tensor grad_output, Tensor output) -> Tensor", BinaryRule)
+      .flops = FlopsPerElement<3>;
   t.Add("aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor", UnaryRule)
       .flops = FlopsPerElement<5>;
-  t.Add(
-       "aten::softplus_backward(Tensor grad_output, Tensor self, Scalar beta, Scalar threshold) -> "
-       "Tensor",
-       BinaryRule)
+  gradients
+      .Add(
+          "aten::softplus_backward(Tensor grad_output, Tensor self, Scalar beta, Scalar threshold) "
+          "-> "
+          "Tensor",
+          BinaryRule)
       .flops = FlopsPerElement<6>;
   t.Add("aten::hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor", LikeRule)
       .flops = FlopsPerElement<2>;
-  t.Add(
-       "aten::hardtanh_backward(Tensor grad_output, Tensor self, Scalar min_val, Scalar max_val) "
-       "-> Tensor",
-       BinaryRule)
+  gradients
+      .Add(
+          "aten::hardtanh_backward(Tensor grad_output, Tensor self, Scalar min_val, Scalar "
+          "max_val) "
+          "-> Tensor",
+          BinaryRule)
       .flops = FlopsPerElement<2>;
   t.Add("aten::leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor", UnaryRule);
-  t.Add(
+  gradients.Add(
       "aten::leaky_relu_backward(Tensor grad_output, Tensor self, Scalar negative_slope, bool "
       "self_is_result) -> Tensor",
       ReversedRule);
@@ -379,8 +426,9 @@ void RegisterElementwise(OperatorTable& table) {
       .flops = FlopsPerElement<4>;
   t.Add("aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)", LogSigmoidRule)
       .flops = FlopsPerElement<5>;
-  t.Add("aten::log_sigmoid_backward(Tensor grad_output, Tensor self, Tensor buffer) -> Tensor",
-        LikeRule)
+  gradients
+      .Add("aten::log_sigmoid_backward(Tensor grad_output, Tensor self, Tensor buffer) -> Tensor",
+           LikeRule)
       .flops = FlopsPerElement<5>;
 
   t.Add("aten::clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor", ClampScalarsRule)
@@ -393,30 +441,37 @@ void RegisterElementwise(OperatorTable& table) {
   t.Add("aten::clamp_min.Tensor(Tensor self, Tensor min) -> Tensor", BinaryRule);
   t.Add("aten::clamp_max.Tensor(Tensor self, Tensor max) -> Tensor", BinaryRule);
 
-  t.Add("aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", WhereRule);
+  t.Add("aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", WhereRule)
+      .sharding = WhereSharding;
   t.Add("aten::masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor",
-        MaskedFillRule);
+        MaskedFillRule)
+      .sharding = MaskedFillSharding;
   t.Add("aten::masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor",
         MaskedFillRule);
-  t.Add("aten::addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
-        TernaryRule)
+  OperatorGroup sums(table,
+                     {.work = Work::kPointwise, .order = DimOrder::kKept, .sharding = SumSharding});
+  sums.Add(
+          "aten::addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
+          TernaryRule)
       .flops = FlopsPerElement<3>;
-  t.Add("aten::addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
-        TernaryRule)
+  sums.Add(
+          "aten::addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
+          TernaryRule)
       .flops = FlopsPerElement<3>;
-  t.Add("aten::lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor", BinaryRule).flops =
-      FlopsPerElement<3>;
-  t.Add("aten::lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor", TernaryRule).flops =
-      FlopsPerElement<3>;
+  sums.Add("aten::lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor", BinaryRule)
+      .flops = FlopsPerElement<3>;
+  sums.Add("aten::lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor", TernaryRule)
+      .flops = FlopsPerElement<3>;
 
   t.Add("aten::polar(Tensor abs, Tensor angle) -> Tensor", MakeComplexRule).flops =
       FlopsPerElement<4>;
-  t.Add("aten::complex(Tensor real, Tensor imag) -> Tensor", MakeComplexRule).flops = NoFlops;
-  t.Add("aten::_conj_physical(Tensor self) -> Tensor", LikeRule);
+  sums.Add("aten::complex(Tensor real, Tensor imag) -> Tensor", MakeComplexRule).flops = NoFlops;
+  t.Add("aten::_conj_physical(Tensor self) -> Tensor", LikeRule).sharding = ScaleSharding;
 
   OperatorGroup copies(table, {.work = Work::kClone,
                                .order = DimOrder::kKept,
                                .flops = NoFlops,
+                               .sharding = LinearSharding,
                                .linearity = Linearity::kOneOperand});
   copies.Add("aten::clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", CloneRule);
   copies.Add(
@@ -425,9 +480,12 @@ void RegisterElementwise(OperatorTable& table) {
       "bool? pin_memory=None, bool non_blocking=False, MemoryFormat? memory_format=None) -> "
       "Tensor",
       ToCopyRule);
-  table.Add("aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor", CopyRule,
-            {.work = Work::kMove, .order = DimOrder::kKept, .flops = NoFlops});
-  OperatorGroup fills(table, {.work = Work::kFill, .order = DimOrder::kKept, .flops = NoFlops});
+  table.Add(
+      "aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor", CopyRule,
+      {.work = Work::kMove, .order = DimOrder::kKept, .flops = NoFlops, .sharding = CopySharding});
+  OperatorGroup fills(
+      table,
+      {.work = Work::kFill, .order = DimOrder::kKept, .flops = NoFlops, .sharding = FillSharding});
   fills.Add("aten::fill.Scalar(Tensor self, Scalar value) -> Tensor", LikeRule);
   fills.Add("aten::fill.Tensor(Tensor self, Tensor value) -> Tensor", LikeRule);
   fills.Add("aten::zero(Tensor self) -> Tensor", LikeRule);

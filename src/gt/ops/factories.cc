@@ -5,6 +5,8 @@
 #include "gt/base/error.h"
 #include "gt/ops/registry.h"
 #include "gt/ops/rules.h"
+#include "gt/ops/sharding_rules.h"
+#include "gt/ops/view_sharding.h"
 
 namespace gt {
 namespace {
@@ -162,6 +164,35 @@ void LiftCopyRule(RuleContext& ctx) {
   ctx.Return(Contiguous(ctx, self.dtype, self.device, self.sizes));
 }
 
+// Sharding. A partial sum of zeros is zeros.
+
+template <bool zeros>
+void MadeSharding(ShardingContext& ctx) {
+  for (int64_t d = 0; d < ctx.results()[0]->rank(); ++d) {
+    RowMaker(ctx).Result(0, static_cast<ShardState>(d)).Add();
+  }
+  if (zeros) RowMaker(ctx).Result(0, kPartial).Add();
+}
+
+// Only the type of the operand is used: where its elements are does not matter.
+template <bool zeros>
+void MadeLikeSharding(ShardingContext& ctx) {
+  AddPointwiseRows(ctx);
+  RowMaker(ctx).Operand(0, kPartial).Add();
+  if (zeros) RowMaker(ctx).Result(0, kPartial).Add();
+}
+
+// Not even its sizes.
+template <bool zeros>
+void NewSharding(ShardingContext& ctx) {
+  MadeSharding<zeros>(ctx);
+  for (int64_t d = 0; d < ctx.operands()[0]->rank(); ++d) {
+    RowMaker(ctx).Operand(0, static_cast<ShardState>(d)).Add();
+  }
+  RowMaker(ctx).Operand(0, kPartial).Add();
+  if (ctx.operands()[0]->sizes == ctx.results()[0]->sizes) AddPointwiseRows(ctx);
+}
+
 }  // namespace
 
 #define GT_OPTIONS \
@@ -169,40 +200,59 @@ void LiftCopyRule(RuleContext& ctx) {
 void RegisterFactories(OperatorTable& table) {
   OperatorGroup filled(table,
                        {.work = Work::kFill, .order = DimOrder::kConstant, .flops = NoFlops});
-  filled.Add("aten::zeros(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", MadeSizesRule);
-  filled.Add("aten::ones(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", MadeSizesRule);
-  filled.Add("aten::full(SymInt[] size, Scalar fill_value, *, " GT_OPTIONS ") -> Tensor", FullRule);
+  filled.Add("aten::zeros(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", MadeSizesRule).sharding =
+      MadeSharding<true>;
+  filled.Add("aten::ones(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", MadeSizesRule).sharding =
+      MadeSharding<false>;
+  filled.Add("aten::full(SymInt[] size, Scalar fill_value, *, " GT_OPTIONS ") -> Tensor", FullRule)
+      .sharding = MadeSharding<false>;
   filled.Add("aten::scalar_tensor(Scalar s, *, " GT_OPTIONS ") -> Tensor", ScalarTensorRule);
-  filled.Add("aten::zeros_like(Tensor self, *, " GT_OPTIONS
-             ", MemoryFormat? memory_format=None) -> Tensor",
-             MadeLikeRule<1>);
-  filled.Add("aten::ones_like(Tensor self, *, " GT_OPTIONS
-             ", MemoryFormat? memory_format=None) -> Tensor",
-             MadeLikeRule<1>);
-  filled.Add("aten::full_like(Tensor self, Scalar fill_value, *, " GT_OPTIONS
-             ", MemoryFormat? memory_format=None) -> Tensor",
-             MadeLikeRule<2>);
-  filled.Add("aten::new_zeros(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor",
-             NewRule<2>);
-  filled.Add("aten::new_ones(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor", NewRule<2>);
-  filled.Add("aten::new_full(Tensor self, SymInt[] size, Scalar fill_value, *, " GT_OPTIONS
-             ") -> Tensor",
-             NewRule<3>);
+  filled
+      .Add("aten::zeros_like(Tensor self, *, " GT_OPTIONS
+           ", MemoryFormat? memory_format=None) -> Tensor",
+           MadeLikeRule<1>)
+      .sharding = MadeLikeSharding<true>;
+  filled
+      .Add("aten::ones_like(Tensor self, *, " GT_OPTIONS
+           ", MemoryFormat? memory_format=None) -> Tensor",
+           MadeLikeRule<1>)
+      .sharding = MadeLikeSharding<false>;
+  filled
+      .Add("aten::full_like(Tensor self, Scalar fill_value, *, " GT_OPTIONS
+           ", MemoryFormat? memory_format=None) -> Tensor",
+           MadeLikeRule<2>)
+      .sharding = MadeLikeSharding<false>;
+  filled.Add("aten::new_zeros(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor", NewRule<2>)
+      .sharding = NewSharding<true>;
+  filled.Add("aten::new_ones(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor", NewRule<2>)
+      .sharding = NewSharding<false>;
+  filled
+      .Add("aten::new_full(Tensor self, SymInt[] size, Scalar fill_value, *, " GT_OPTIONS
+           ") -> Tensor",
+           NewRule<3>)
+      .sharding = NewSharding<false>;
 
   OperatorGroup empty(table,
                       {.work = Work::kAllocate, .order = DimOrder::kConstant, .flops = NoFlops});
-  empty.Add("aten::empty.memory_format(SymInt[] size, *, " GT_OPTIONS
-            ", MemoryFormat? memory_format=None) -> Tensor",
-            MadeSizesRule);
+  empty
+      .Add("aten::empty.memory_format(SymInt[] size, *, " GT_OPTIONS
+           ", MemoryFormat? memory_format=None) -> Tensor",
+           MadeSizesRule)
+      .sharding = MadeSharding<false>;
   empty.Add("aten::empty_strided(SymInt[] size, SymInt[] stride, *, " GT_OPTIONS ") -> Tensor",
             EmptyStridedRule);
-  empty.Add("aten::empty_permuted(SymInt[] size, int[] physical_layout, *, " GT_OPTIONS
-            ") -> Tensor",
-            EmptyPermutedRule);
-  empty.Add("aten::empty_like(Tensor self, *, " GT_OPTIONS
-            ", MemoryFormat? memory_format=None) -> Tensor",
-            MadeLikeRule<1>);
-  empty.Add("aten::new_empty(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor", NewRule<2>);
+  empty
+      .Add("aten::empty_permuted(SymInt[] size, int[] physical_layout, *, " GT_OPTIONS
+           ") -> Tensor",
+           EmptyPermutedRule)
+      .sharding = MadeSharding<false>;
+  empty
+      .Add("aten::empty_like(Tensor self, *, " GT_OPTIONS
+           ", MemoryFormat? memory_format=None) -> Tensor",
+           MadeLikeRule<1>)
+      .sharding = MadeLikeSharding<false>;
+  empty.Add("aten::new_empty(Tensor self, SymInt[] size, *, " GT_OPTIONS ") -> Tensor", NewRule<2>)
+      .sharding = NewSharding<false>;
   empty.Add("aten::new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, " GT_OPTIONS
             ") -> Tensor",
             NewEmptyStridedRule);
@@ -220,11 +270,17 @@ void RegisterFactories(OperatorTable& table) {
   numbered.Add("aten::eye(SymInt n, *, " GT_OPTIONS ") -> Tensor", EyeRule);
   numbered.Add("aten::eye.m(SymInt n, SymInt m, *, " GT_OPTIONS ") -> Tensor", EyeRectangleRule);
 
-  OperatorGroup triangles(table, {.work = Work::kMove, .order = DimOrder::kKept, .flops = NoFlops});
+  OperatorGroup triangles(table, {.work = Work::kMove,
+                                  .order = DimOrder::kKept,
+                                  .flops = NoFlops,
+                                  .sharding = TriangleSharding});
   triangles.Add("aten::tril(Tensor self, SymInt diagonal=0) -> Tensor", TriangleRule);
   triangles.Add("aten::triu(Tensor self, SymInt diagonal=0) -> Tensor", TriangleRule);
   table.Add("aten::lift_fresh_copy(Tensor self) -> Tensor", LiftCopyRule,
-            {.work = Work::kSelect, .order = DimOrder::kKept, .flops = NoFlops});
+            {.work = Work::kSelect,
+             .order = DimOrder::kKept,
+             .flops = NoFlops,
+             .sharding = LinearSharding});
 }
 #undef GT_OPTIONS
 

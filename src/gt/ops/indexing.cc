@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <array>
 
+#include "gt/ops/index_sharding.h"
 #include "gt/ops/registry.h"
 #include "gt/ops/rules.h"
 #include "gt/ops/view_rules.h"
+#include "gt/ops/view_sharding.h"
 
 namespace gt {
 namespace {
@@ -558,92 +560,130 @@ void RegisterIndexing(OperatorTable& table) {
       {.work = Work::kScatter, .order = DimOrder::kWritten, .integers = IntegerOperands::kIndices});
   OperatorGroup writes(
       table, {.work = Work::kScatter, .order = DimOrder::kWritten, .flops = rules::NoFlops});
-  selects.Add(
-      "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, "
-      "bool scale_grad_by_freq=False, bool sparse=False) -> Tensor",
-      EmbeddingRule);
-  selects.Add("aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", IndexRule);
-  selects.Add("aten::index_select(Tensor self, int dim, Tensor index) -> Tensor", IndexSelectRule);
-  selects.Add(
-      "aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor",
-      GatherRule);
-  lookups.Add("aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", IndexRule);
-  lookups.Add("aten::take(Tensor self, Tensor index) -> Tensor", TakeRule);
-  indexed.Add("aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
-              ScatterRule);
-  indexed.Add("aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
-              ScatterValueRule);
-  added.Add("aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
-            ScatterRule);
-  added.Add(
-      "aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> "
-      "Tensor",
-      IndexAddRule);
-  writes.Add(
-      "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> "
-      "Tensor",
-      IndexPutRule);
-  writes.Add(
-      "aten::_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, "
-      "bool accumulate=False) -> Tensor",
-      IndexPutRule);
-  writes.Add("aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor",
-             IndexAddRule);
-  writes.Add(
-      "aten::index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
-      IndexFillRule);
-  writes.Add(
-      "aten::index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor",
-      IndexFillRule);
+  selects
+      .Add(
+          "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, "
+          "bool scale_grad_by_freq=False, bool sparse=False) -> Tensor",
+          EmbeddingRule)
+      .sharding = rules::EmbeddingSharding;
+  selects.Add("aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", IndexRule).sharding =
+      rules::IndexSharding;
+  selects.Add("aten::index_select(Tensor self, int dim, Tensor index) -> Tensor", IndexSelectRule)
+      .sharding = rules::IndexSelectSharding;
+  selects
+      .Add("aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor",
+           GatherRule)
+      .sharding = rules::GatherSharding;
+  lookups.Add("aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", IndexRule)
+      .sharding = rules::IndexSharding;
+  lookups.Add("aten::take(Tensor self, Tensor index) -> Tensor", TakeRule).sharding =
+      rules::TakeSharding;
+  indexed
+      .Add("aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
+           ScatterRule)
+      .sharding = rules::ScatterSharding;
+  indexed
+      .Add("aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
+           ScatterValueRule)
+      .sharding = rules::ScatterValueSharding;
+  added
+      .Add("aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
+           ScatterRule)
+      .sharding = rules::ScatterAddSharding;
+  added
+      .Add(
+          "aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) "
+          "-> "
+          "Tensor",
+          IndexAddRule)
+      .sharding = rules::IndexAddSharding;
   writes
       .Add(
-          "aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, "
-          "bool include_self=True) -> Tensor",
-          ScatterRule)
-      .flops = nullptr;
+          "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) "
+          "-> "
+          "Tensor",
+          IndexPutRule)
+      .sharding = rules::IndexPutSharding;
+  writes
+      .Add(
+          "aten::_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, "
+          "bool accumulate=False) -> Tensor",
+          IndexPutRule)
+      .sharding = rules::IndexPutSharding;
+  writes
+      .Add("aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor",
+           IndexAddRule)
+      .sharding = rules::IndexCopySharding;
+  writes
+      .Add(
+          "aten::index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
+          IndexFillRule)
+      .sharding = rules::IndexFillSharding;
+  writes
+      .Add(
+          "aten::index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor",
+          IndexFillRule)
+      .sharding = rules::IndexFillSharding;
+  Operator& scatter_reduce = writes.Add(
+      "aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, "
+      "bool include_self=True) -> Tensor",
+      ScatterRule);
+  scatter_reduce.flops = nullptr;
+  scatter_reduce.sharding = rules::ScatterReduceSharding;
 
   // Data decides about the order.
   OperatorGroup placed(
       table, {.work = Work::kScatter, .order = DimOrder::kUnknown, .flops = rules::NoFlops});
-  placed
-      .Add(
-          "aten::embedding_dense_backward(Tensor grad_output, Tensor indices, SymInt num_weights, "
-          "SymInt padding_idx, bool scale_grad_by_freq) -> Tensor",
-          EmbeddingBackwardRule)
-      .flops = PerInputElement;
+  Operator& embedding_backward = placed.Add(
+      "aten::embedding_dense_backward(Tensor grad_output, Tensor indices, SymInt num_weights, "
+      "SymInt padding_idx, bool scale_grad_by_freq) -> Tensor",
+      EmbeddingBackwardRule);
+  embedding_backward.flops = PerInputElement;
+  embedding_backward.sharding = rules::EmbeddingBackwardSharding;
   placed.Add("aten::put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor",
              PutRule);
   placed.Add("aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor",
              MaskedScatterRule);
-  placed
-      .Add("aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor",
-           HistcRule)
-      .flops = PerInputElement;
+  Operator& histc = placed.Add(
+      "aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor", HistcRule);
+  histc.flops = PerInputElement;
+  histc.sharding = rules::HistcSharding;
 
   OperatorGroup moves(table,
                       {.work = Work::kMove, .order = DimOrder::kKept, .flops = rules::NoFlops});
-  moves.Add("aten::cat(Tensor[] tensors, int dim=0) -> Tensor", CatRule);
-  moves.Add("aten::stack(Tensor[] tensors, int dim=0) -> Tensor", StackRule);
-  moves.Add("aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor", PadRule)
-      .linearity = Linearity::kOneOperand;
-  moves.Add("aten::repeat(Tensor self, SymInt[] repeats) -> Tensor", RepeatRule);
+  moves.Add("aten::cat(Tensor[] tensors, int dim=0) -> Tensor", CatRule).sharding =
+      rules::CatSharding;
+  moves.Add("aten::stack(Tensor[] tensors, int dim=0) -> Tensor", StackRule).sharding =
+      rules::StackSharding;
+  Operator& pad = moves.Add(
+      "aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor", PadRule);
+  pad.linearity = Linearity::kOneOperand;
+  pad.sharding = rules::PadSharding;
+  moves.Add("aten::repeat(Tensor self, SymInt[] repeats) -> Tensor", RepeatRule).sharding =
+      rules::RepeatSharding;
   OperatorGroup reordered(
       table, {.work = Work::kMove, .order = DimOrder::kReordered, .flops = rules::NoFlops});
-  reordered.Add("aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor", RollRule);
-  reordered.Add("aten::flip(Tensor self, int[] dims) -> Tensor", FlipRule);
+  reordered.Add("aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor", RollRule)
+      .sharding = rules::RollSharding;
+  reordered.Add("aten::flip(Tensor self, int[] dims) -> Tensor", FlipRule).sharding =
+      rules::FlipSharding;
   table.Add("aten::repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor",
             RepeatInterleaveRule,
             {.work = Work::kMove, .order = DimOrder::kUnknown, .flops = rules::NoFlops});
 
   OperatorGroup searches(table, {.work = Work::kPointwise, .order = DimOrder::kUnknown});
-  searches.Add(
-      "aten::searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, "
-      "bool right=False, str? side=None, Tensor? sorter=None) -> Tensor",
-      SearchSortedRule);
-  searches.Add(
-      "aten::bucketize.Tensor(Tensor self, Tensor boundaries, *, bool out_int32=False, "
-      "bool right=False) -> Tensor",
-      BucketizeRule);
+  searches
+      .Add(
+          "aten::searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, "
+          "bool right=False, str? side=None, Tensor? sorter=None) -> Tensor",
+          SearchSortedRule)
+      .sharding = rules::SearchSortedSharding;
+  searches
+      .Add(
+          "aten::bucketize.Tensor(Tensor self, Tensor boundaries, *, bool out_int32=False, "
+          "bool right=False) -> Tensor",
+          BucketizeRule)
+      .sharding = rules::BucketizeSharding;
 }
 
 }  // namespace gt

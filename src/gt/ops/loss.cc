@@ -3,6 +3,7 @@
 
 #include "gt/ops/registry.h"
 #include "gt/ops/rules.h"
+#include "gt/ops/sharding_rules.h"
 #include "gt/ops/view_rules.h"
 
 namespace gt {
@@ -114,65 +115,127 @@ void BceWithLogitsRule(RuleContext& ctx) {
   ctx.Return(std::move(loss));
 }
 
+// Sharding. A mean divides by a count of the whole batch, which a shard does not know: its
+// gradient gets the count as an operand, the forward pass does not.
+
+constexpr int64_t kMean = 1;
+
+// Where the target has dimension d of the input, which has a dimension of classes more.
+ShardState InTarget(int64_t d, int64_t classes) {
+  return static_cast<ShardState>(d < classes ? d : d - 1);
+}
+
+int64_t ClassDim(const TensorType& self) { return self.rank() == 1 ? 0 : 1; }
+
+// (self, target, weight, reduction, ignore_index)
+void NllSharding(ShardingContext& ctx) {
+  const TensorType& self = rules::TensorAt(ctx, 0);
+  const int64_t classes = ClassDim(self), reduction = rules::IntAt(ctx, 3);
+  for (int64_t d = 0; d < self.rank() && reduction != kMean; ++d) {
+    rules::RowMaker row(ctx);
+    row.Arg(0, static_cast<ShardState>(d)).Results(kPartial);
+    if (d != classes) {
+      row.Arg(1, InTarget(d, classes));
+      if (reduction == kNoReduction) row.Result(0, InTarget(d, classes));
+      row.Add();
+    } else if (rules::IntAt(ctx, 4) < 0) {
+      // A class that is ignored would be another one in each shard.
+      row.Arg(2, 0).Method(ShardMethod::kMaskedIndices).Add();
+    }
+  }
+  // The total weight does not depend on the input.
+  rules::RowMaker(ctx).Arg(0, kPartial).Result(0, kPartial).Add();
+}
+
+// (grad_output, self, target, weight, reduction, ignore_index, total_weight): of the input only its
+// sizes matter.
+void NllBackwardSharding(ShardingContext& ctx) {
+  const TensorType& self = rules::TensorAt(ctx, 1);
+  const int64_t classes = ClassDim(self), reduction = rules::IntAt(ctx, 4);
+  for (int64_t d = 0; d < self.rank(); ++d) {
+    const auto state = static_cast<ShardState>(d);
+    rules::RowMaker row(ctx);
+    row.Arg(1, state).Result(0, state);
+    if (d != classes) {
+      row.Arg(2, InTarget(d, classes));
+      if (reduction == kNoReduction) row.Arg(0, InTarget(d, classes));
+      row.Add();
+    } else if (rules::IntAt(ctx, 5) < 0) {
+      row.Arg(3, 0).Method(ShardMethod::kMaskedIndices).Add();
+    }
+  }
+  rules::AddLinearRow(ctx, {0});
+}
+
+// Losses of one element each: as pointwise operators, or summed.
+template <int kReduction>
+void ElementwiseLossSharding(ShardingContext& ctx) {
+  const int64_t reduction = rules::IntAt(ctx, kReduction);
+  if (reduction == kNoReduction) return rules::AddPointwiseRows(ctx);
+  if (reduction == kMean) return;
+  const TensorType* widest = ctx.operands()[0];
+  for (const TensorType* operand : ctx.operands()) {
+    if (operand->rank() > widest->rank()) widest = operand;
+  }
+  for (size_t d = 0; d < widest->sizes.size(); ++d) {
+    rules::RowMaker row(ctx);
+    // The operand that is cut is the one with more than one element there.
+    for (size_t i = 0; i < ctx.operands().size(); ++i) {
+      const TensorType& operand = *ctx.operands()[i];
+      const int64_t at = static_cast<int64_t>(d) - widest->rank() + operand.rank();
+      const bool cut = at >= 0 && ctx.SizeOf(operand.sizes[static_cast<size_t>(at)]) != 1;
+      row.Operand(static_cast<int>(i), cut ? static_cast<ShardState>(at) : kWhole);
+    }
+    row.Results(kPartial).Add();
+  }
+}
+
+// (grad_output, self, target, reduction, ...): a mean's gradient divides by the number of elements.
+void ElementwiseLossBackwardSharding(ShardingContext& ctx) {
+  if (rules::IntAt(ctx, 3) != kMean) rules::AddPointwiseRows(ctx);
+  rules::AddLinearRow(ctx, {0});
+}
+
 }  // namespace
 
 void RegisterLoss(OperatorTable& table) {
   // Targets are indices of classes.
-  OperatorGroup nll(
-      table,
-      {.work = Work::kReduction, .order = DimOrder::kKept, .integers = IntegerOperands::kIndices});
-  OperatorGroup losses(table, {.work = Work::kReduction, .order = DimOrder::kKept});
-  OperatorGroup gradients(table, {.work = Work::kPointwise, .order = DimOrder::kKept});
-  nll.Add(
-         "aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, "
-         "SymInt ignore_index) -> (Tensor output, Tensor total_weight)",
-         NllLossRule)
-      .flops = ElementFlops<1, 2>;
-  nll.Add(
-         "aten::nll_loss_backward(Tensor grad_output, Tensor self, Tensor target, "
-         "Tensor? weight, int reduction, SymInt ignore_index, Tensor total_weight) -> Tensor",
-         NllLossBackwardRule)
-      .flops = ElementFlops<2, 2>;
-  losses
-      .Add(
-          "aten::nll_loss2d_forward(Tensor self, Tensor target, Tensor? weight, int reduction, "
-          "SymInt ignore_index) -> (Tensor output, Tensor total_weight)",
-          NllLoss2dRule)
-      .flops = ElementFlops<1, 2>;
-  losses
-      .Add(
-          "aten::nll_loss2d_backward(Tensor grad_output, Tensor self, Tensor target, "
-          "Tensor? weight, int reduction, SymInt ignore_index, Tensor total_weight) -> Tensor",
-          NllLoss2dBackwardRule)
-      .flops = ElementFlops<2, 2>;
-  losses
-      .Add("aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor",
-           ElementwiseLossRule<2>)
-      .flops = ElementFlops<0, 3>;
-  gradients
-      .Add(
-          "aten::mse_loss_backward(Tensor grad_output, Tensor self, Tensor target, "
-          "int reduction) -> Tensor",
-          InputGradientRule)
-      .flops = ElementFlops<1, 3>;
-  losses
-      .Add(
-          "aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.) -> "
-          "Tensor",
-          ElementwiseLossRule<2>)
-      .flops = ElementFlops<0, 5>;
-  gradients
-      .Add(
-          "aten::smooth_l1_loss_backward(Tensor grad_output, Tensor self, Tensor target, "
-          "int reduction, float beta) -> Tensor",
-          InputGradientRule)
-      .flops = ElementFlops<1, 5>;
-  losses
-      .Add(
-          "aten::binary_cross_entropy_with_logits(Tensor self, Tensor target, "
-          "Tensor? weight=None, Tensor? pos_weight=None, int reduction=1) -> Tensor",
-          BceWithLogitsRule)
-      .flops = ElementFlops<0, 8>;
+  const OperatorFacts indexed = {
+      .work = Work::kReduction, .order = DimOrder::kKept, .integers = IntegerOperands::kIndices};
+  const OperatorFacts reduced = {.work = Work::kReduction, .order = DimOrder::kKept};
+  const OperatorFacts pointwise = {.work = Work::kPointwise, .order = DimOrder::kKept};
+  auto add = [&table](std::string_view schema, ShapeRule rule, OperatorFacts facts, FlopsRule flops,
+                      ShardingRule sharding) {
+    facts.flops = flops;
+    facts.sharding = sharding;
+    table.Add(schema, rule, facts);
+  };
+  add("aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, "
+      "SymInt ignore_index) -> (Tensor output, Tensor total_weight)",
+      NllLossRule, indexed, ElementFlops<1, 2>, NllSharding);
+  add("aten::nll_loss_backward(Tensor grad_output, Tensor self, Tensor target, "
+      "Tensor? weight, int reduction, SymInt ignore_index, Tensor total_weight) -> Tensor",
+      NllLossBackwardRule, indexed, ElementFlops<2, 2>, NllBackwardSharding);
+  add("aten::nll_loss2d_forward(Tensor self, Tensor target, Tensor? weight, int reduction, "
+      "SymInt ignore_index) -> (Tensor output, Tensor total_weight)",
+      NllLoss2dRule, reduced, ElementFlops<1, 2>, NllSharding);
+  add("aten::nll_loss2d_backward(Tensor grad_output, Tensor self, Tensor target, "
+      "Tensor? weight, int reduction, SymInt ignore_index, Tensor total_weight) -> Tensor",
+      NllLoss2dBackwardRule, reduced, ElementFlops<2, 2>, NllBackwardSharding);
+  add("aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor",
+      ElementwiseLossRule<2>, reduced, ElementFlops<0, 3>, ElementwiseLossSharding<2>);
+  add("aten::mse_loss_backward(Tensor grad_output, Tensor self, Tensor target, "
+      "int reduction) -> Tensor",
+      InputGradientRule, pointwise, ElementFlops<1, 3>, ElementwiseLossBackwardSharding);
+  add("aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.) -> "
+      "Tensor",
+      ElementwiseLossRule<2>, reduced, ElementFlops<0, 5>, ElementwiseLossSharding<2>);
+  add("aten::smooth_l1_loss_backward(Tensor grad_output, Tensor self, Tensor target, "
+      "int reduction, float beta) -> Tensor",
+      InputGradientRule, pointwise, ElementFlops<1, 5>, ElementwiseLossBackwardSharding);
+  add("aten::binary_cross_entropy_with_logits(Tensor self, Tensor target, "
+      "Tensor? weight=None, Tensor? pos_weight=None, int reduction=1) -> Tensor",
+      BceWithLogitsRule, reduced, ElementFlops<0, 8>, ElementwiseLossSharding<4>);
 }
 
 }  // namespace gt

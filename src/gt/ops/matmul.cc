@@ -5,6 +5,7 @@
 
 #include "gt/ops/registry.h"
 #include "gt/ops/rules.h"
+#include "gt/ops/sharding_rules.h"
 
 namespace gt {
 namespace {
@@ -187,6 +188,28 @@ void GroupedMmRule(RuleContext& ctx) {
   ctx.Return({dtype, a.device, std::move(sizes), std::move(strides)});
 }
 
+void MmSharding(ShardingContext& ctx) { rules::AddProductRows(ctx, -1, "mk", "kn", "mn"); }
+void BmmSharding(ShardingContext& ctx) { rules::AddProductRows(ctx, -1, "bmk", "bkn", "bmn"); }
+void AddmmSharding(ShardingContext& ctx) { rules::AddProductRows(ctx, 0, "mk", "kn", "mn"); }
+void BaddbmmSharding(ShardingContext& ctx) { rules::AddProductRows(ctx, 0, "bmk", "bkn", "bmn"); }
+void AddbmmSharding(ShardingContext& ctx) { rules::AddProductRows(ctx, 0, "bmk", "bkn", "mn"); }
+void DotSharding(ShardingContext& ctx) { rules::AddProductRows(ctx, -1, "k", "k", ""); }
+void MvSharding(ShardingContext& ctx) { rules::AddProductRows(ctx, -1, "mk", "k", "m"); }
+void AddmvSharding(ShardingContext& ctx) { rules::AddProductRows(ctx, 0, "mk", "k", "m"); }
+
+// Dimensions along which groups lie stay whole: where a group ends is counted in all of it. An
+// upper-case letter is such a dimension.
+void GroupedMmSharding(ShardingContext& ctx) {
+  const TensorType &a = rules::TensorAt(ctx, 0), &b = rules::TensorAt(ctx, 1);
+  const bool flat_a = a.rank() == 2, flat_b = b.rank() == 2;
+  // The kernel wants rows of whole 16 bytes.
+  const int64_t alignment = 16 / ItemSize(a.dtype);
+  if (flat_a && flat_b) rules::AddProductRows(ctx, -1, "mK", "Kn", "Gmn", alignment);
+  if (flat_a && !flat_b) rules::AddProductRows(ctx, -1, "Mk", "Gkn", "Mn", alignment);
+  if (!flat_a && flat_b) rules::AddProductRows(ctx, -1, "Gmk", "kN", "mN", alignment);
+  if (!flat_a && !flat_b) rules::AddProductRows(ctx, -1, "gmk", "gkn", "gmn", alignment);
+}
+
 template <int kFirst>
 Dim MatrixFlops(const CostContext& ctx) {
   const TensorType &a = ctx.Tensor(kFirst), &b = ctx.Tensor(kFirst + 1);
@@ -218,42 +241,44 @@ void RegisterMatmul(OperatorTable& table) {
   OperatorGroup products(table, {.work = Work::kProduct, .order = DimOrder::kKept});
   // Policies keep what torchtitan's keep: no product that adds to a batch.
   auto kept = [&products](std::string_view schema, ShapeRule rule, FlopsRule flops,
-                          RecomputeClass recompute) {
+                          ShardingRule sharding, RecomputeClass recompute) {
     Operator& op = products.Add(schema, rule);
     op.flops = flops;
+    op.sharding = sharding;
     op.recompute = recompute;
   };
-  kept("aten::mm(Tensor self, Tensor mat2) -> Tensor", MmRule, MatrixFlops<0>,
+  kept("aten::mm(Tensor self, Tensor mat2) -> Tensor", MmRule, MatrixFlops<0>, MmSharding,
        RecomputeClass::kPlainProduct);
-  kept("aten::bmm(Tensor self, Tensor mat2) -> Tensor", BmmRule, BatchFlops<0>,
+  kept("aten::bmm(Tensor self, Tensor mat2) -> Tensor", BmmRule, BatchFlops<0>, BmmSharding,
        RecomputeClass::kProduct);
   kept(
       "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) "
       "-> Tensor",
-      AddmmRule, MatrixFlops<1>, RecomputeClass::kProduct);
-  products
-      .Add(
-          "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, "
-          "Scalar alpha=1) -> Tensor",
-          BaddbmmRule)
-      .flops = BatchFlops<1>;
-  products
-      .Add(
-          "aten::addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, "
-          "Scalar alpha=1) -> Tensor",
-          AddbmmRule)
-      .flops = BatchFlops<1>;
+      AddmmRule, MatrixFlops<1>, AddmmSharding, RecomputeClass::kProduct);
+  auto added = [](OperatorGroup& group, std::string_view schema, ShapeRule rule, FlopsRule flops,
+                  ShardingRule sharding) {
+    Operator& op = group.Add(schema, rule);
+    op.flops = flops;
+    op.sharding = sharding;
+  };
+  added(products,
+        "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, "
+        "Scalar alpha=1) -> Tensor",
+        BaddbmmRule, BatchFlops<1>, BaddbmmSharding);
+  added(products,
+        "aten::addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, "
+        "Scalar alpha=1) -> Tensor",
+        AddbmmRule, BatchFlops<1>, AddbmmSharding);
 
   // Reading the matrix takes longer than the arithmetic.
   OperatorGroup vectors(table, {.work = Work::kReduction, .order = DimOrder::kKept});
-  vectors.Add("aten::dot(Tensor self, Tensor tensor) -> Tensor", DotRule).flops = VectorFlops<0>;
-  vectors.Add("aten::mv(Tensor self, Tensor vec) -> Tensor", MvRule).flops = VectorFlops<0>;
-  vectors
-      .Add(
-          "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> "
-          "Tensor",
-          AddmvRule)
-      .flops = VectorFlops<1>;
+  added(vectors, "aten::dot(Tensor self, Tensor tensor) -> Tensor", DotRule, VectorFlops<0>,
+        DotSharding);
+  added(vectors, "aten::mv(Tensor self, Tensor vec) -> Tensor", MvRule, VectorFlops<0>, MvSharding);
+  added(vectors,
+        "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> "
+        "Tensor",
+        AddmvRule, VectorFlops<1>, AddmvSharding);
 
   table.Add(
       "aten::_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, "
@@ -262,6 +287,7 @@ void RegisterMatmul(OperatorTable& table) {
       {.work = Work::kGroupedProduct,
        .order = DimOrder::kKept,
        .flops = GroupedFlops,
+       .sharding = GroupedMmSharding,
        .integers = IntegerOperands::kGroupEnds,
        .recompute = RecomputeClass::kLarge,
        .host = HostPart::kUnlessBFloat16});

@@ -4,6 +4,7 @@
 
 #include "gt/ops/registry.h"
 #include "gt/ops/rules.h"
+#include "gt/ops/sharding_rules.h"
 
 namespace gt {
 namespace {
@@ -115,35 +116,60 @@ void RmsNormBackwardRule(RuleContext& ctx) {
   ReturnWeightGradient(ctx, ctx.OptionalTensor(4), wanted[1]);
 }
 
+// Dimensions that are not normalized, in everything that has them. Weights are whole and their
+// gradients partial sums. kInput: schema position of the input, normalized_shape after it.
+template <int kInput, int... kTensors>
+void NormSharding(ShardingContext& ctx) {
+  const int64_t outer =
+      rules::TensorAt(ctx, kInput).rank() - std::ssize(std::get<Shape>(ctx.arg(kInput + 1)));
+  for (int64_t d = 0; d < outer; ++d) {
+    const auto state = static_cast<ShardState>(d);
+    rules::RowMaker row(ctx);
+    for (int arg : {kTensors...}) row.Arg(arg, state);
+    constexpr bool kBackward = kInput == 1;
+    row.Results(kBackward ? kPartial : state).Result(0, state).Add();
+  }
+}
+
+void LayerNormBackwardSharding(ShardingContext& ctx) {
+  NormSharding<1, 0, 1, 3, 4>(ctx);
+  rules::AddLinearRow(ctx, {0});
+}
+
+void RmsNormBackwardSharding(ShardingContext& ctx) {
+  NormSharding<1, 0, 1, 3>(ctx);
+  rules::AddLinearRow(ctx, {0});
+}
+
 }  // namespace
 
 void RegisterNormalization(OperatorTable& table) {
   OperatorGroup norms(table, {.work = Work::kReduction, .order = DimOrder::kKept});
-  norms
-      .Add(
-          "aten::native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, "
-          "Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)",
-          LayerNormRule)
-      .flops = ElementFlops<0, 7>;
-  norms
-      .Add(
-          "aten::native_layer_norm_backward(Tensor grad_out, Tensor input, "
-          "SymInt[] normalized_shape, Tensor mean, Tensor rstd, Tensor? weight, Tensor? bias, "
-          "bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
-          LayerNormBackwardRule)
-      .flops = ElementFlops<1, 14>;
-  norms
-      .Add(
-          "aten::_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, "
-          "float? eps) -> (Tensor, Tensor)",
-          RmsNormRule)
-      .flops = ElementFlops<0, 4>;
-  norms
-      .Add(
-          "aten::_fused_rms_norm_backward(Tensor grad_out, Tensor input, int[] normalized_shape, "
-          "Tensor rstd, Tensor? weight, bool[2] output_mask) -> (Tensor, Tensor)",
-          RmsNormBackwardRule)
-      .flops = ElementFlops<1, 9>;
+  Operator& layer_norm = norms.Add(
+      "aten::native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, "
+      "Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)",
+      LayerNormRule);
+  layer_norm.flops = ElementFlops<0, 7>;
+  layer_norm.sharding = NormSharding<0, 0>;
+  Operator& layer_norm_backward = norms.Add(
+      "aten::native_layer_norm_backward(Tensor grad_out, Tensor input, "
+      "SymInt[] normalized_shape, Tensor mean, Tensor rstd, Tensor? weight, Tensor? bias, "
+      "bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
+      LayerNormBackwardRule);
+  layer_norm_backward.flops = ElementFlops<1, 14>;
+  layer_norm_backward.sharding = LayerNormBackwardSharding;
+  Operator& rms_norm = norms.Add(
+      "aten::_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, "
+      "float? eps) -> (Tensor, Tensor)",
+      RmsNormRule);
+  rms_norm.flops = ElementFlops<0, 4>;
+  rms_norm.sharding = NormSharding<0, 0>;
+  Operator& rms_norm_backward = norms.Add(
+      "aten::_fused_rms_norm_backward(Tensor grad_out, Tensor input, int[] normalized_shape, "
+      "Tensor rstd, Tensor? weight, bool[2] output_mask) -> (Tensor, Tensor)",
+      RmsNormBackwardRule);
+  rms_norm_backward.flops = ElementFlops<1, 9>;
+  rms_norm_backward.sharding = RmsNormBackwardSharding;
 }
 
 }  // namespace gt

@@ -114,6 +114,7 @@ std::string OtherFacts(const Operator& op) {
   }
   add(op.host == HostPart::kAlways, "host takes part");
   add(op.host == HostPart::kUnlessBFloat16, "host takes part unless bf16");
+  add(op.sharding != nullptr, "shards");
   add(op.random && !op.generator_state, "random");
   add(op.generator_state, "state of a generator");
   add(op.side_effect, "side effect");
@@ -132,6 +133,9 @@ std::string OperatorsMarkdown() {
   text += Legend("order: of the elements along a dimension", kOrders);
   text += Legend("view: what of its argument it shows", kViews);
   text += Legend("recompute: what memory policies keep; others are cheap", kRecomputeClasses);
+  text +=
+      "\n`shards`: the entry has a rule for computing it in shards, one per rank "
+      "(`src/gt/ir/sharding.h`); ranks compute all of the others.\n";
   text += "\n| operator | work | order | other facts |\n|---|---|---|---|\n";
   for (const Operator* op : operators) {
     text += fmt::format("| {} | {} | {} | {} |\n", op->name.str(), NameOf(kWorks, op->work),

@@ -3,6 +3,7 @@
 #include "gt/base/error.h"
 #include "gt/ops/registry.h"
 #include "gt/ops/rules.h"
+#include "gt/ops/sharding_rules.h"
 
 namespace gt {
 namespace {
@@ -88,6 +89,27 @@ void MultinomialRule(RuleContext& ctx) {
   ctx.Return(Contiguous(ctx, DType::kInt64, self.device, std::move(sizes)));
 }
 
+// Sharding: any dimension, the numbers being those of the whole tensor.
+
+void DrawnSharding(ShardingContext& ctx) {
+  for (int64_t d = 0; d < ctx.results()[0]->rank(); ++d) {
+    RowMaker(ctx).Result(0, static_cast<ShardState>(d)).Method(ShardMethod::kRandom).Add();
+  }
+}
+
+void DrawnLikeSharding(ShardingContext& ctx) {
+  AddPointwiseRows(ctx);
+  for (ShardingRow& row : ctx.rows()) row.method = ShardMethod::kRandom;
+}
+
+// Rows of probabilities.
+void MultinomialSharding(ShardingContext& ctx) {
+  if (ctx.operands()[0]->rank() != 2) return;
+  RowMaker(ctx).Operand(0, 0).Result(0, 0).Method(ShardMethod::kRandom).Add();
+}
+
+void DropoutBackwardSharding(ShardingContext& ctx) { LinearInSharding<0>(ctx); }
+
 Dim DropoutFlops(const CostContext& cost) { return cost.results[0]->numel() * Dim(3); }
 Dim DropoutBackwardFlops(const CostContext& cost) { return cost.results[0]->numel() * Dim(2); }
 
@@ -98,7 +120,10 @@ Dim DropoutBackwardFlops(const CostContext& cost) { return cost.results[0]->nume
 #define GT_LONG_OPTIONS \
   "ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None"
 void RegisterRandom(OperatorTable& table) {
-  OperatorGroup made(table, {.work = Work::kFill, .order = DimOrder::kNumbered, .random = true});
+  OperatorGroup made(table, {.work = Work::kFill,
+                             .order = DimOrder::kNumbered,
+                             .sharding = DrawnSharding,
+                             .random = true});
   made.Add("aten::rand(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", DrawnSizesRule);
   made.Add("aten::randn(SymInt[] size, *, " GT_OPTIONS ") -> Tensor", DrawnSizesRule);
   made.Add("aten::randint(SymInt high, SymInt[] size, *, " GT_LONG_OPTIONS ") -> Tensor",
@@ -106,13 +131,17 @@ void RegisterRandom(OperatorTable& table) {
   made.Add("aten::randint.low(SymInt low, SymInt high, SymInt[] size, *, " GT_LONG_OPTIONS
            ") -> Tensor",
            RandintLowRule);
-  made.Add("aten::randperm(SymInt n, *, " GT_LONG_OPTIONS ") -> Tensor", RandpermRule);
+  made.Add("aten::randperm(SymInt n, *, " GT_LONG_OPTIONS ") -> Tensor", RandpermRule).sharding =
+      nullptr;  // every element depends on all others
   made.Add(
       "aten::normal.float_float(float mean, float std, SymInt[] size, *, Generator? "
       "generator=None, " GT_OPTIONS ") -> Tensor",
       NormalSizesRule);
 
-  OperatorGroup made_like(table, {.work = Work::kFill, .order = DimOrder::kKept, .random = true});
+  OperatorGroup made_like(table, {.work = Work::kFill,
+                                  .order = DimOrder::kKept,
+                                  .sharding = DrawnLikeSharding,
+                                  .random = true});
   made_like.Add("aten::rand_like(Tensor self, *, " GT_OPTIONS
                 ", MemoryFormat? memory_format=None) -> Tensor",
                 DrawnLikeRule<1>);
@@ -126,7 +155,10 @@ void RegisterRandom(OperatorTable& table) {
                 ", MemoryFormat? memory_format=None) -> Tensor",
                 DrawnLikeRule<3>);
 
-  OperatorGroup drawn(table, {.work = Work::kPointwise, .order = DimOrder::kKept, .random = true});
+  OperatorGroup drawn(table, {.work = Work::kPointwise,
+                              .order = DimOrder::kKept,
+                              .sharding = DrawnLikeSharding,
+                              .random = true});
   // What functionalization makes of the in-place forms.
   drawn.Add(
       "aten::normal_functional(Tensor self, float mean=0., float std=1., *, Generator? "
@@ -147,10 +179,13 @@ void RegisterRandom(OperatorTable& table) {
   drawn.Add("aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor", ContiguousRule);
   drawn.Add("aten::bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor",
             ContiguousRule);
-  drawn.Add(
-      "aten::multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? "
-      "generator=None) -> Tensor",
-      MultinomialRule);
+  drawn
+      .Add(
+          "aten::multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, "
+          "Generator? "
+          "generator=None) -> Tensor",
+          MultinomialRule)
+      .sharding = MultinomialSharding;
   drawn
       .Add("aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
            DropoutRule)
@@ -158,7 +193,10 @@ void RegisterRandom(OperatorTable& table) {
   // Not random: it uses the mask that was drawn in the forward pass.
   table.Add("aten::native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor",
             DropoutBackwardRule,
-            {.work = Work::kPointwise, .order = DimOrder::kKept, .flops = DropoutBackwardFlops});
+            {.work = Work::kPointwise,
+             .order = DimOrder::kKept,
+             .flops = DropoutBackwardFlops,
+             .sharding = DropoutBackwardSharding});
 }
 #undef GT_OPTIONS
 #undef GT_LONG_OPTIONS

@@ -3,6 +3,7 @@
 #include "gt/base/error.h"
 #include "gt/ops/registry.h"
 #include "gt/ops/rules.h"
+#include "gt/ops/sharding_rules.h"
 
 namespace gt {
 namespace {
@@ -209,6 +210,59 @@ void SortRule(RuleContext& ctx) {
   ctx.Return({DType::kInt64, self.device, self.sizes, std::move(strides)});
 }
 
+// Sharding.
+
+enum class Reduction : uint8_t {
+  kOther,  // no sum: what is reduced stays whole
+  kMean,   // linear, but the shards' means would have to be weighted
+  kCount,  // a sum of something that is not linear in the operand
+  kSum,
+};
+
+// Dimensions that are kept, and sums over those that are not. kDims: where the dimensions are, one
+// or a list, -1 for all of them; kKeep: where `keepdim` is, -1 for false.
+template <Reduction kind, int kDims, int kKeep, bool empty_is_all = true>
+void ReduceSharding(ShardingContext& ctx) {
+  const int64_t rank = ctx.operands()[0]->rank();
+  uint64_t reduced = ~uint64_t{0};
+  if constexpr (kDims >= 0) {
+    reduced = std::holds_alternative<Dim>(ctx.arg(kDims)) ? uint64_t{1} << DimAt(ctx, kDims, rank)
+                                                          : DimBits(ctx, kDims, rank, empty_is_all);
+  }
+  const bool keep = kKeep >= 0 && BoolAt(ctx, kKeep);
+  int8_t at = 0;
+  for (int64_t d = 0; d < rank; ++d) {
+    const bool gone = reduced >> d & 1;
+    RowMaker row(ctx);
+    row.Operand(0, static_cast<ShardState>(d));
+    if (!gone) row.Results(at).Add();
+    if (gone && kind >= Reduction::kCount) row.Results(kPartial).Add();
+    if (!gone || keep) ++at;
+  }
+  if (kind == Reduction::kSum || kind == Reduction::kMean) AddLinearRow(ctx);
+}
+
+void CumsumSharding(ShardingContext& ctx) {
+  OtherDimsSharding<1>(ctx);
+  AddLinearRow(ctx);
+}
+
+// Along the dimension itself ranks combine its maximum and the sum of exponentials.
+void SoftmaxSharding(ShardingContext& ctx) {
+  OtherDimsSharding<1>(ctx);
+  const auto dim = static_cast<ShardState>(DimAt(ctx, 1, ctx.operands()[0]->rank()));
+  RowMaker(ctx).Arg(0, dim).Result(0, dim).Method(ShardMethod::kStatistics, 2).Add();
+}
+
+// ... the sum of the gradients, weighted or not.
+void SoftmaxBackwardSharding(ShardingContext& ctx) {
+  OtherDimsSharding<2>(ctx);
+  const auto dim = static_cast<ShardState>(DimAt(ctx, 2, ctx.operands()[0]->rank()));
+  RowMaker row(ctx);
+  row.Arg(0, dim).Arg(1, dim).Result(0, dim).Method(ShardMethod::kStatistics, 1).Add();
+  AddLinearRow(ctx, {0});
+}
+
 // Cost.
 
 template <int per_element>
@@ -220,105 +274,127 @@ Dim FlopsPerInput(const CostContext& cost) {
 
 void RegisterReductions(OperatorTable& table) {
   OperatorGroup reductions(table, {.work = Work::kReduction, .order = DimOrder::kKept});
-  auto add = [&reductions](std::string_view schema, ShapeRule rule,
+  auto add = [&reductions](std::string_view schema, ShapeRule rule, ShardingRule sharding,
                            FlopsRule flops = FlopsPerInput<1>) -> Operator& {
     Operator& op = reductions.Add(schema, rule);
     op.flops = flops;
+    op.sharding = sharding;
     return op;
   };
-  add("aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor", SumAllRule);
+  // Nothing that is sharded could be left of those that reduce everything.
+  constexpr ShardingRule kNothingLeft = nullptr;
+  constexpr auto kOther = Reduction::kOther;
+  add("aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor", SumAllRule,
+      ReduceSharding<Reduction::kSum, -1, -1>);
   add("aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? "
       "dtype=None) -> Tensor",
-      SumRule);
+      SumRule, ReduceSharding<Reduction::kSum, 1, 2>);
   add("aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) "
       "-> Tensor",
-      SumRule);
-  add("aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor", MeanAllRule);
+      SumRule, ReduceSharding<Reduction::kCount, 1, 2>);
+  add("aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor", MeanAllRule,
+      ReduceSharding<Reduction::kMean, -1, -1>);
   add("aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> "
       "Tensor",
-      MeanRule);
-  add("aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor", SumAllRule);
+      MeanRule, ReduceSharding<Reduction::kMean, 1, 2>);
+  add("aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor", SumAllRule, kNothingLeft);
   add("aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> "
       "Tensor",
-      ProdDimRule);
-  add("aten::count_nonzero(Tensor self, int? dim=None) -> Tensor", CountNonzeroAllRule);
-  add("aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor", CountNonzeroRule);
+      ProdDimRule, ReduceSharding<kOther, 1, 2>);
+  add("aten::count_nonzero(Tensor self, int? dim=None) -> Tensor", CountNonzeroAllRule,
+      ReduceSharding<Reduction::kCount, 1, -1>);
+  add("aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor", CountNonzeroRule,
+      ReduceSharding<Reduction::kCount, 1, -1>);
 
-  add("aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor", ExtremumRule);
-  add("aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor", ExtremumRule);
-  add("aten::max(Tensor self) -> Tensor", ExtremumAllRule).recompute = RecomputeClass::kWholeTensor;
-  add("aten::min(Tensor self) -> Tensor", ExtremumAllRule);
+  add("aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor", ExtremumRule,
+      ReduceSharding<kOther, 1, 2>);
+  add("aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor", ExtremumRule,
+      ReduceSharding<kOther, 1, 2>);
+  add("aten::max(Tensor self) -> Tensor", ExtremumAllRule, kNothingLeft).recompute =
+      RecomputeClass::kWholeTensor;
+  add("aten::min(Tensor self) -> Tensor", ExtremumAllRule, kNothingLeft);
   add("aten::max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
-      ExtremumWithIndexRule);
+      ExtremumWithIndexRule, ReduceSharding<kOther, 1, 2>);
   add("aten::min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
-      ExtremumWithIndexRule);
-  add("aten::argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor", ArgExtremumRule);
-  add("aten::argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor", ArgExtremumRule);
-  add("aten::any(Tensor self) -> Tensor", TruthAllRule);
-  add("aten::any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor", TruthDimRule);
-  add("aten::any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor", TruthDimsRule);
-  add("aten::all(Tensor self) -> Tensor", TruthAllRule);
-  add("aten::all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor", TruthDimRule);
-  add("aten::all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor", TruthDimsRule);
+      ExtremumWithIndexRule, ReduceSharding<kOther, 1, 2>);
+  add("aten::argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor", ArgExtremumRule,
+      ReduceSharding<kOther, 1, 2>);
+  add("aten::argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor", ArgExtremumRule,
+      ReduceSharding<kOther, 1, 2>);
+  add("aten::any(Tensor self) -> Tensor", TruthAllRule, kNothingLeft);
+  add("aten::any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor", TruthDimRule,
+      ReduceSharding<kOther, 1, 2>);
+  add("aten::any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor", TruthDimsRule,
+      ReduceSharding<kOther, 1, 2, false>);
+  add("aten::all(Tensor self) -> Tensor", TruthAllRule, kNothingLeft);
+  add("aten::all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor", TruthDimRule,
+      ReduceSharding<kOther, 1, 2>);
+  add("aten::all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor", TruthDimsRule,
+      ReduceSharding<kOther, 1, 2, false>);
 
   add("aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor", LogSumExpRule,
-      FlopsPerInput<4>);
+      ReduceSharding<kOther, 1, 2>, FlopsPerInput<4>);
   add("aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool "
       "keepdim=False) -> Tensor",
-      VarRule, FlopsPerInput<4>);
+      VarRule, ReduceSharding<kOther, 1, 3>, FlopsPerInput<4>);
   add("aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool "
       "keepdim=False) -> Tensor",
-      VarRule, FlopsPerInput<4>);
+      VarRule, ReduceSharding<kOther, 1, 3>, FlopsPerInput<4>);
   add("aten::var_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool "
       "keepdim=False) -> "
       "(Tensor, Tensor)",
-      VarMeanRule, FlopsPerInput<4>);
+      VarMeanRule, ReduceSharding<kOther, 1, 3>, FlopsPerInput<4>);
   add("aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, "
       "*, ScalarType? "
       "dtype=None) -> Tensor",
-      VectorNormRule, FlopsPerInput<2>);
-  add("aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor", NormAllRule, FlopsPerInput<2>);
+      VectorNormRule, ReduceSharding<kOther, 2, 3>, FlopsPerInput<2>);
+  add("aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor", NormAllRule, kNothingLeft,
+      FlopsPerInput<2>);
   add("aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor",
-      NormRule, FlopsPerInput<2>);
+      NormRule, ReduceSharding<kOther, 2, 3>, FlopsPerInput<2>);
   add("aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, "
       "ScalarType dtype) -> Tensor",
-      NormRule, FlopsPerInput<2>);
+      NormRule, ReduceSharding<kOther, 2, 3>, FlopsPerInput<2>);
 
-  add("aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", ScanRule);
-  add("aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", ScanRule);
+  add("aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", ScanRule,
+      CumsumSharding);
+  add("aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", ScanRule,
+      OtherDimsSharding<1>);
   // Softmax: maximum, subtraction, exponential, sum, division. Its gradient: product, sum, product,
   // subtraction.
   add("aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor", SoftmaxRule,
-      FlopsPerInput<5>);
+      SoftmaxSharding, FlopsPerInput<5>);
   add("aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor", SoftmaxRule,
-      FlopsPerInput<5>);
+      SoftmaxSharding, FlopsPerInput<5>);
   add("aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType "
       "input_dtype) -> Tensor",
-      SoftmaxBackwardRule, FlopsPerInput<4>);
+      SoftmaxBackwardRule, SoftmaxBackwardSharding, FlopsPerInput<4>);
   add("aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType "
       "input_dtype) -> Tensor",
-      SoftmaxBackwardRule, FlopsPerInput<4>);
+      SoftmaxBackwardRule, SoftmaxBackwardSharding, FlopsPerInput<4>);
 
   OperatorGroup sorted(
       table, {.work = Work::kReduction, .order = DimOrder::kReordered, .flops = FlopsPerInput<1>});
-  sorted
-      .Add(
-          "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> "
-          "(Tensor values, Tensor "
-          "indices)",
-          TopkRule)
-      .recompute = RecomputeClass::kRouting;
-  sorted.Add(
-      "aten::sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor "
+  Operator& topk = sorted.Add(
+      "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> "
+      "(Tensor values, Tensor "
       "indices)",
-      SortRule<1>);
+      TopkRule);
+  topk.recompute = RecomputeClass::kRouting;
+  topk.sharding = OtherDimsSharding<2>;
   sorted
       .Add(
-          "aten::sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> "
-          "(Tensor values, Tensor "
+          "aten::sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor "
           "indices)",
-          SortRule<2>)
-      .integers = IntegerOperands::kIndices;
+          SortRule<1>)
+      .sharding = OtherDimsSharding<1>;
+  Operator& stable = sorted.Add(
+      "aten::sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> "
+      "(Tensor values, Tensor "
+      "indices)",
+      SortRule<2>);
+  stable.integers = IntegerOperands::kIndices;
+  stable.sharding = OtherDimsSharding<2>;
 }
 
 }  // namespace gt

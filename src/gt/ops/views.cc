@@ -7,7 +7,9 @@
 
 #include "gt/ops/registry.h"
 #include "gt/ops/rules.h"
+#include "gt/ops/sharding_rules.h"
 #include "gt/ops/view_rules.h"
+#include "gt/ops/view_sharding.h"
 
 namespace gt {
 namespace {
@@ -390,67 +392,79 @@ void ScatterRule(RuleContext& ctx) {
 }  // namespace
 
 void RegisterViews(OperatorTable& table) {
-  auto view = [&table](const char* schema, ShapeRule rule, ViewKind kind,
+  using rules::LinearSharding;
+  using rules::RegroupSharding;
+  auto view = [&table](const char* schema, ShapeRule rule, ShardingRule sharding, ViewKind kind,
                        DimOrder order = DimOrder::kKept) -> Operator& {
-    return table.Add(
-        schema, rule,
-        {.work = Work::kView, .order = order, .view = kind, .linearity = Linearity::kOneOperand});
+    return table.Add(schema, rule,
+                     {.work = Work::kView,
+                      .order = order,
+                      .sharding = sharding,
+                      .view = kind,
+                      .linearity = Linearity::kOneOperand});
   };
-  view("aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)", ViewRule, ViewKind::kReshape,
-       DimOrder::kRegrouped);
-  Operator& reinterpret = view("aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)",
-                               ViewDTypeRule, ViewKind::kReinterpret, DimOrder::kRegrouped);
+  view("aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)", ViewRule, RegroupSharding,
+       ViewKind::kReshape, DimOrder::kRegrouped);
+  Operator& reinterpret =
+      view("aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)", ViewDTypeRule,
+           rules::ReinterpretSharding, ViewKind::kReinterpret, DimOrder::kRegrouped);
   reinterpret.linearity = Linearity::kNone;
   view("aten::_reshape_alias(Tensor(a) self, SymInt[] size, SymInt[] stride) -> Tensor(a)",
-       ReshapeAliasRule, ViewKind::kStrides, DimOrder::kRegrouped);
-  view("aten::t(Tensor(a) self) -> Tensor(a)", TRule, ViewKind::kGeometry);
+       ReshapeAliasRule, nullptr, ViewKind::kStrides, DimOrder::kRegrouped);
+  view("aten::t(Tensor(a) self) -> Tensor(a)", TRule, rules::TSharding, ViewKind::kGeometry);
   view("aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)", TransposeRule,
-       ViewKind::kGeometry);
-  view("aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)", PermuteRule, ViewKind::kGeometry);
+       rules::TransposeSharding, ViewKind::kGeometry);
+  view("aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)", PermuteRule,
+       rules::PermuteSharding, ViewKind::kGeometry);
   view("aten::expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)",
-       ExpandRule, ViewKind::kGeometry);
+       ExpandRule, rules::ExpandSharding, ViewKind::kGeometry);
   view(
       "aten::slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, "
       "SymInt step=1) -> Tensor(a)",
-      SliceRule<>, ViewKind::kGeometry);
+      SliceRule<>, rules::SliceSharding, ViewKind::kGeometry);
   view("aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)", SelectRule<>,
-       ViewKind::kGeometry);
+       rules::SelectSharding, ViewKind::kGeometry);
   view("aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]",
-       SplitRule, ViewKind::kGeometry);
+       SplitRule, rules::SplitSharding, ViewKind::kGeometry);
   view(
       "aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]",
-      SplitWithSizesRule, ViewKind::kGeometry);
+      SplitWithSizesRule, rules::SplitSharding, ViewKind::kGeometry);
   view("aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]", UnbindRule,
-       ViewKind::kGeometry);
+       rules::UnbindSharding, ViewKind::kGeometry);
   view("aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)", UnsqueezeRule,
+       rules::UnsqueezeSharding, ViewKind::kSameOrder);
+  view("aten::squeeze(Tensor(a) self) -> Tensor(a)", SqueezeRule, rules::SqueezeSharding,
        ViewKind::kSameOrder);
-  view("aten::squeeze(Tensor(a) self) -> Tensor(a)", SqueezeRule, ViewKind::kSameOrder);
   view("aten::squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)", SqueezeDimRule,
-       ViewKind::kSameOrder);
+       rules::SqueezeSharding, ViewKind::kSameOrder);
   view("aten::squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)", SqueezeDimsRule,
-       ViewKind::kSameOrder);
-  view("aten::alias(Tensor(a) self) -> Tensor(a)", SameRule, ViewKind::kSameOrder);
-  view("aten::detach(Tensor(a) self) -> Tensor(a)", SameRule, ViewKind::kSameOrder);
+       rules::SqueezeSharding, ViewKind::kSameOrder);
+  view("aten::alias(Tensor(a) self) -> Tensor(a)", SameRule, LinearSharding, ViewKind::kSameOrder);
+  view("aten::detach(Tensor(a) self) -> Tensor(a)", SameRule, LinearSharding, ViewKind::kSameOrder);
   view(
       "aten::as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, "
       "SymInt? storage_offset=None) -> Tensor(a)",
-      AsStridedRule<>, ViewKind::kStorage, DimOrder::kUnknown);
+      AsStridedRule<>, nullptr, ViewKind::kStorage, DimOrder::kUnknown);
   view("aten::diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)",
-       DiagonalRule<>, ViewKind::kGeometry, DimOrder::kUnknown);
+       DiagonalRule<>, rules::DiagonalSharding, ViewKind::kGeometry, DimOrder::kUnknown);
   view("aten::unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)", UnfoldRule,
-       ViewKind::kGeometry, DimOrder::kUnknown);
-  view("aten::view_as_real(Tensor(a) self) -> Tensor(a)", ViewAsRealRule, ViewKind::kReinterpret);
+       rules::UnfoldSharding, ViewKind::kGeometry, DimOrder::kUnknown);
+  view("aten::view_as_real(Tensor(a) self) -> Tensor(a)", ViewAsRealRule,
+       rules::ComplexPartsSharding, ViewKind::kReinterpret);
   view("aten::view_as_complex(Tensor(a) self) -> Tensor(a)", ViewAsComplexRule,
-       ViewKind::kReinterpret);
+       rules::ComplexPartsSharding, ViewKind::kReinterpret);
   // Conjugation and negation are bits on the tensor that the next kernel reads; types do not show
   // them.
-  view("aten::_conj(Tensor(a) self) -> Tensor(a)", SameRule, ViewKind::kReinterpret);
-  view("aten::_neg_view(Tensor(a) self) -> Tensor(a)", SameRule, ViewKind::kReinterpret);
+  view("aten::_conj(Tensor(a) self) -> Tensor(a)", SameRule, LinearSharding,
+       ViewKind::kReinterpret);
+  view("aten::_neg_view(Tensor(a) self) -> Tensor(a)", SameRule, LinearSharding,
+       ViewKind::kReinterpret);
 
   // By schema its result is fresh, because nobody keeps the original; in memory it is a view.
   table.Add("aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor", ViewRule,
             {.work = Work::kView,
              .order = DimOrder::kRegrouped,
+             .sharding = RegroupSharding,
              .view = ViewKind::kReshape,
              .aliasing = Aliasing::kAlways,
              .linearity = Linearity::kOneOperand});
@@ -460,45 +474,70 @@ void RegisterViews(OperatorTable& table) {
             {.work = Work::kMove,
              .order = DimOrder::kRegrouped,
              .flops = rules::NoFlops,
+             .sharding = RegroupSharding,
              .view = ViewKind::kReshape,
              .aliasing = Aliasing::kMayAlias});
 
   OperatorGroup copies(table,
                        {.work = Work::kSelect, .order = DimOrder::kKept, .flops = rules::NoFlops});
-  copies.Add("aten::t_copy(Tensor self) -> Tensor", CopyRule<TRule>);
-  copies.Add("aten::transpose_copy.int(Tensor self, int dim0, int dim1) -> Tensor",
-             CopyRule<TransposeRule>);
-  copies.Add("aten::permute_copy(Tensor self, int[] dims) -> Tensor", CopyRule<PermuteRule>);
-  copies.Add("aten::expand_copy(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor",
-             CopyRule<ExpandRule>);
-  copies.Add("aten::unsqueeze_copy(Tensor self, int dim) -> Tensor", CopyRule<UnsqueezeRule>);
-  copies.Add("aten::squeeze_copy(Tensor self) -> Tensor", CopyRule<SqueezeRule>);
-  copies.Add("aten::squeeze_copy.dim(Tensor self, int dim) -> Tensor", CopyRule<SqueezeDimRule>);
-  copies.Add("aten::squeeze_copy.dims(Tensor self, int[] dim) -> Tensor",
-             CopyRule<SqueezeDimsRule>);
-  copies.Add(
-      "aten::slice_copy.Tensor(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, "
-      "SymInt step=1) -> Tensor",
-      CopyRule<SliceRule<>>);
-  copies.Add("aten::select_copy.int(Tensor self, int dim, SymInt index) -> Tensor",
-             CopyRule<SelectRule<>>);
-  copies.Add("aten::split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]",
-             CopyRule<SplitRule>);
-  copies.Add(
-      "aten::split_with_sizes_copy(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]",
-      CopyRule<SplitWithSizesRule>);
-  copies.Add("aten::unbind_copy.int(Tensor self, int dim=0) -> Tensor[]", CopyRule<UnbindRule>);
-  copies.Add("aten::alias_copy(Tensor self) -> Tensor", CopyRule<SameRule>);
-  copies.Add("aten::detach_copy(Tensor self) -> Tensor", CopyRule<SameRule>);
-  copies.Add("aten::view_as_real_copy(Tensor self) -> Tensor", CopyRule<ViewAsRealRule>);
-  copies.Add("aten::view_as_complex_copy(Tensor self) -> Tensor", CopyRule<ViewAsComplexRule>);
-  copies.Add("aten::_conj_copy(Tensor self) -> Tensor", CopyRule<SameRule>);
+  copies.Add("aten::t_copy(Tensor self) -> Tensor", CopyRule<TRule>).sharding = rules::TSharding;
+  copies
+      .Add("aten::transpose_copy.int(Tensor self, int dim0, int dim1) -> Tensor",
+           CopyRule<TransposeRule>)
+      .sharding = rules::TransposeSharding;
+  copies.Add("aten::permute_copy(Tensor self, int[] dims) -> Tensor", CopyRule<PermuteRule>)
+      .sharding = rules::PermuteSharding;
+  copies
+      .Add("aten::expand_copy(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor",
+           CopyRule<ExpandRule>)
+      .sharding = rules::ExpandSharding;
+  copies.Add("aten::unsqueeze_copy(Tensor self, int dim) -> Tensor", CopyRule<UnsqueezeRule>)
+      .sharding = rules::UnsqueezeSharding;
+  copies.Add("aten::squeeze_copy(Tensor self) -> Tensor", CopyRule<SqueezeRule>).sharding =
+      rules::SqueezeSharding;
+  copies.Add("aten::squeeze_copy.dim(Tensor self, int dim) -> Tensor", CopyRule<SqueezeDimRule>)
+      .sharding = rules::SqueezeSharding;
+  copies.Add("aten::squeeze_copy.dims(Tensor self, int[] dim) -> Tensor", CopyRule<SqueezeDimsRule>)
+      .sharding = rules::SqueezeSharding;
+  copies
+      .Add(
+          "aten::slice_copy.Tensor(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, "
+          "SymInt step=1) -> Tensor",
+          CopyRule<SliceRule<>>)
+      .sharding = rules::SliceSharding;
+  copies
+      .Add("aten::select_copy.int(Tensor self, int dim, SymInt index) -> Tensor",
+           CopyRule<SelectRule<>>)
+      .sharding = rules::SelectSharding;
+  copies
+      .Add("aten::split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]",
+           CopyRule<SplitRule>)
+      .sharding = rules::SplitSharding;
+  copies
+      .Add("aten::split_with_sizes_copy(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]",
+           CopyRule<SplitWithSizesRule>)
+      .sharding = rules::SplitSharding;
+  copies.Add("aten::unbind_copy.int(Tensor self, int dim=0) -> Tensor[]", CopyRule<UnbindRule>)
+      .sharding = rules::UnbindSharding;
+  copies.Add("aten::alias_copy(Tensor self) -> Tensor", CopyRule<SameRule>).sharding =
+      LinearSharding;
+  copies.Add("aten::detach_copy(Tensor self) -> Tensor", CopyRule<SameRule>).sharding =
+      LinearSharding;
+  copies.Add("aten::view_as_real_copy(Tensor self) -> Tensor", CopyRule<ViewAsRealRule>).sharding =
+      rules::ComplexPartsSharding;
+  copies.Add("aten::view_as_complex_copy(Tensor self) -> Tensor", CopyRule<ViewAsComplexRule>)
+      .sharding = rules::ComplexPartsSharding;
+  copies.Add("aten::_conj_copy(Tensor self) -> Tensor", CopyRule<SameRule>).sharding =
+      LinearSharding;
 
   OperatorGroup regrouped(
       table, {.work = Work::kSelect, .order = DimOrder::kRegrouped, .flops = rules::NoFlops});
-  regrouped.Add("aten::view_copy(Tensor self, SymInt[] size) -> Tensor", ViewCopyRule);
-  regrouped.Add("aten::view_copy.dtype(Tensor self, ScalarType dtype) -> Tensor",
-                CopyRule<ViewDTypeRule>);
+  regrouped.Add("aten::view_copy(Tensor self, SymInt[] size) -> Tensor", ViewCopyRule).sharding =
+      RegroupSharding;
+  regrouped
+      .Add("aten::view_copy.dtype(Tensor self, ScalarType dtype) -> Tensor",
+           CopyRule<ViewDTypeRule>)
+      .sharding = rules::ReinterpretSharding;
   regrouped.Add("aten::_reshape_alias_copy(Tensor self, SymInt[] size, SymInt[] stride) -> Tensor",
                 CopyRule<ReshapeAliasRule>);
 
@@ -508,45 +547,62 @@ void RegisterViews(OperatorTable& table) {
       "aten::as_strided_copy(Tensor self, SymInt[] size, SymInt[] stride, "
       "SymInt? storage_offset=None) -> Tensor",
       CopyRule<AsStridedRule<>>);
-  rearranged.Add("aten::diagonal_copy(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor",
-                 CopyRule<DiagonalRule<>>);
-  rearranged.Add("aten::unfold_copy(Tensor self, int dimension, int size, int step) -> Tensor",
-                 CopyRule<UnfoldRule>);
+  rearranged
+      .Add("aten::diagonal_copy(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor",
+           CopyRule<DiagonalRule<>>)
+      .sharding = rules::DiagonalSharding;
+  rearranged
+      .Add("aten::unfold_copy(Tensor self, int dimension, int size, int step) -> Tensor",
+           CopyRule<UnfoldRule>)
+      .sharding = rules::UnfoldSharding;
 
   OperatorGroup placed(table,
                        {.work = Work::kMove, .order = DimOrder::kKept, .flops = rules::NoFlops});
-  placed.Add(
-      "aten::slice_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt start, "
-      "SymInt end, SymInt step) -> Tensor",
-      BaseGradientRule);
-  placed.Add(
-      "aten::select_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt index) -> "
-      "Tensor",
-      BaseGradientRule);
-  placed.Add(
-      "aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, "
-      "SymInt? end=None, SymInt step=1) -> Tensor",
-      ScatterRule<SliceRule<2>>);
-  placed.Add("aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor",
-             ScatterRule<SelectRule<2>>);
+  placed
+      .Add(
+          "aten::slice_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt start, "
+          "SymInt end, SymInt step) -> Tensor",
+          BaseGradientRule)
+      .sharding = rules::SliceBackwardSharding;
+  placed
+      .Add(
+          "aten::select_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt index) "
+          "-> "
+          "Tensor",
+          BaseGradientRule)
+      .sharding = rules::SelectBackwardSharding;
+  placed
+      .Add(
+          "aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, "
+          "SymInt? end=None, SymInt step=1) -> Tensor",
+          ScatterRule<SliceRule<2>>)
+      .sharding = rules::SliceScatterSharding;
+  placed
+      .Add("aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor",
+           ScatterRule<SelectRule<2>>)
+      .sharding = rules::SelectScatterSharding;
 
   OperatorGroup arranged(
       table, {.work = Work::kMove, .order = DimOrder::kUnknown, .flops = rules::NoFlops});
-  arranged.Add(
-      "aten::diagonal_backward(Tensor grad_output, SymInt[] input_sizes, int offset, int dim1, "
-      "int dim2) -> Tensor",
-      BaseGradientRule);
   arranged
       .Add(
-          "aten::unfold_backward(Tensor grad_in, SymInt[] input_sizes, int dim, int size, int "
-          "step) "
-          "-> Tensor",
+          "aten::diagonal_backward(Tensor grad_output, SymInt[] input_sizes, int offset, int dim1, "
+          "int dim2) -> Tensor",
           BaseGradientRule)
-      .flops = nullptr;
-  arranged.Add(
-      "aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> "
-      "Tensor",
-      ScatterRule<DiagonalRule<2>>);
+      .sharding = rules::DiagonalBackwardSharding;
+  Operator& unfold_backward = arranged.Add(
+      "aten::unfold_backward(Tensor grad_in, SymInt[] input_sizes, int dim, int size, int step) "
+      "-> Tensor",
+      BaseGradientRule);
+  unfold_backward.flops = nullptr;
+  unfold_backward.sharding = rules::UnfoldBackwardSharding;
+  arranged
+      .Add(
+          "aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) "
+          "-> "
+          "Tensor",
+          ScatterRule<DiagonalRule<2>>)
+      .sharding = rules::DiagonalScatterSharding;
   arranged.Add(
       "aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, "
       "SymInt? storage_offset=None) -> Tensor",
