@@ -8,6 +8,7 @@
 // Costs are at least 0; infinity forbids a label or a pair.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>

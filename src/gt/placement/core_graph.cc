@@ -1,0 +1,112 @@
+#include "gt/placement/core_graph.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <unordered_map>
+
+namespace gt::placement {
+namespace {
+
+// Both orientations of a table, one after the other.
+std::vector<double> BothWays(const LabelGraph& graph, const GraphEdge& edge, int32_t a, int32_t b) {
+  const EdgeView view(edge, a);
+  const std::vector<int32_t>& rows = graph.At(a).labels;
+  const std::vector<int32_t>& columns = graph.At(b).labels;
+  std::vector<double> values;
+  values.reserve(2 * rows.size() * columns.size());
+  for (const int32_t x : rows) {
+    for (const int32_t y : columns) values.push_back(view.At(x, y));
+  }
+  for (const int32_t y : columns) {
+    for (const int32_t x : rows) values.push_back(view.At(x, y));
+  }
+  return values;
+}
+
+std::string_view BytesOf(const std::vector<double>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)};
+}
+
+}  // namespace
+
+CoreGraph::CoreGraph(const LabelGraph& graph) : room_(graph.room) {
+  AddVertices(graph);
+  AddLinks(graph);
+}
+
+void CoreGraph::AddVertices(const LabelGraph& graph) {
+  for (size_t v = 0; v < graph.vertices.size(); ++v) {
+    const GraphVertex& vertex = graph.vertices[v];
+    if (!vertex.present) continue;
+    variable_.push_back(static_cast<int32_t>(v));
+    for (const int32_t label : vertex.labels) {
+      label_.push_back(label);
+      cost_.push_back(vertex.cost[static_cast<size_t>(label)]);
+    }
+    first_.push_back(label_.size());
+    auto& items = usage_.emplace_back();
+    for (const MomentUsage& item : vertex.usage) {
+      CoreUsage& kept = items.emplace_back(CoreUsage{item.begin, item.end, {}});
+      for (const int32_t label : vertex.labels) {
+        kept.usage.push_back(item.usage[static_cast<size_t>(label)]);
+      }
+      has_usage_ = true;
+    }
+  }
+}
+
+void CoreGraph::AddLinks(const LabelGraph& graph) {
+  std::vector<int32_t> vertex_of(graph.vertices.size(), -1);
+  for (int32_t v = 0; v < size(); ++v) vertex_of[static_cast<size_t>(variable(v))] = v;
+  std::unordered_map<std::string_view, const double*> known;
+  for (const GraphEdge& edge : graph.edges) {
+    if (!edge.present) continue;
+    const auto [from, to] = std::minmax(edge.a, edge.b);
+    CoreLink link{vertex_of[static_cast<size_t>(from)], vertex_of[static_cast<size_t>(to)]};
+    auto values = std::make_unique<std::vector<double>>(BothWays(graph, edge, from, to));
+    const auto [found, fresh] = known.emplace(BytesOf(*values), values->data());
+    if (fresh) tables_.push_back(std::move(values));
+    link.by_a = found->second;
+    link.by_b = link.by_a + labels(link.a) * labels(link.b);
+    links_.push_back(link);
+  }
+  std::ranges::sort(links_, [](const CoreLink& x, const CoreLink& y) {
+    return std::pair(x.a, x.b) < std::pair(y.a, y.b);
+  });
+  first_link_.assign(static_cast<size_t>(size()) + 1, 0);
+  for (const CoreLink& link : links_) {
+    ++first_link_[static_cast<size_t>(link.a) + 1];
+    ++first_link_[static_cast<size_t>(link.b) + 1];
+  }
+  for (size_t v = 0; v + 1 < first_link_.size(); ++v) first_link_[v + 1] += first_link_[v];
+  link_list_.resize(2 * links_.size());
+  std::vector<size_t> next(first_link_.begin(), first_link_.end() - 1);
+  // In the order of links, smaller neighbours come first: each is the `a` of its link.
+  for (const bool smaller : {true, false}) {
+    for (size_t l = 0; l < links_.size(); ++l) {
+      const int32_t end = smaller ? links_[l].b : links_[l].a;
+      link_list_[next[static_cast<size_t>(end)]++] = static_cast<int32_t>(l);
+    }
+  }
+}
+
+double CoreGraph::CostOf(const std::vector<int32_t>& x) const {
+  double cost = 0;
+  for (int32_t v = 0; v < size(); ++v) {
+    cost += costs(v)[static_cast<size_t>(x[static_cast<size_t>(v)])];
+  }
+  for (const CoreLink& link : links_) {
+    cost += link.by_a[static_cast<size_t>(x[static_cast<size_t>(link.a)]) * labels(link.b) +
+                      static_cast<size_t>(x[static_cast<size_t>(link.b)])];
+  }
+  return cost;
+}
+
+void CoreGraph::Export(const std::vector<int32_t>& x, std::vector<int32_t>& labels) const {
+  for (int32_t v = 0; v < size(); ++v) {
+    labels[static_cast<size_t>(variable(v))] = label(v, x[static_cast<size_t>(v)]);
+  }
+}
+
+}  // namespace gt::placement

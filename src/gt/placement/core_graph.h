@@ -1,0 +1,74 @@
+// What the reduction leaves, laid out for speed: vertices and labels numbered without gaps, tables
+// that are equal stored once, each in both orientations.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gt/placement/label_graph.h"
+
+namespace gt::placement {
+
+struct CoreLink {
+  int32_t a = 0;  // a < b
+  int32_t b = 0;
+  const double* by_a = nullptr;  // a row for each label of a
+  const double* by_b = nullptr;
+  int32_t Other(int32_t v) const { return v == a ? b : a; }
+  const double* By(int32_t v) const { return v == a ? by_a : by_b; }
+};
+
+struct CoreUsage {
+  int32_t begin = 0;
+  int32_t end = 0;
+  std::vector<int64_t> usage;  // by label of the core
+};
+
+class CoreGraph {
+ public:
+  explicit CoreGraph(const LabelGraph& graph);
+
+  int32_t size() const { return static_cast<int32_t>(variable_.size()); }
+  int32_t variable(int32_t v) const { return variable_[static_cast<size_t>(v)]; }
+  size_t first(int32_t v) const { return first_[static_cast<size_t>(v)]; }
+  size_t labels(int32_t v) const { return first(v + 1) - first(v); }
+  size_t all_labels() const { return label_.size(); }
+  std::span<const double> costs(int32_t v) const { return {cost_.data() + first(v), labels(v)}; }
+  std::span<const double> all_costs() const { return cost_; }
+  // The problem's number of a label.
+  int32_t label(int32_t v, int32_t x) const { return label_[first(v) + static_cast<size_t>(x)]; }
+  const std::vector<CoreLink>& links() const { return links_; }
+  const CoreLink& link(int32_t l) const { return links_[static_cast<size_t>(l)]; }
+  // Links of a vertex, by the number of the other end.
+  std::span<const int32_t> links_of(int32_t v) const {
+    const auto i = static_cast<size_t>(v);
+    return {link_list_.data() + first_link_[i], first_link_[i + 1] - first_link_[i]};
+  }
+  const std::vector<CoreUsage>& usage(int32_t v) const { return usage_[static_cast<size_t>(v)]; }
+  const std::vector<int64_t>& room() const { return room_; }
+  bool has_usage() const { return has_usage_; }
+
+  double CostOf(const std::vector<int32_t>& x) const;
+  // Writes the labels of the core's variables into a labelling of the problem.
+  void Export(const std::vector<int32_t>& x, std::vector<int32_t>& labels) const;
+
+ private:
+  void AddVertices(const LabelGraph& graph);
+  void AddLinks(const LabelGraph& graph);
+
+  std::vector<int32_t> variable_;
+  std::vector<size_t> first_ = {0};
+  std::vector<int32_t> label_;
+  std::vector<double> cost_;
+  std::vector<CoreLink> links_;
+  std::vector<size_t> first_link_;
+  std::vector<int32_t> link_list_;
+  std::vector<std::vector<CoreUsage>> usage_;
+  std::vector<int64_t> room_;
+  bool has_usage_ = false;
+  std::vector<std::unique_ptr<std::vector<double>>> tables_;
+};
+
+}  // namespace gt::placement

@@ -1,0 +1,117 @@
+#include "gt/placement/label_graph.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+
+#include "gt/placement/problem_check.h"
+
+namespace gt::placement {
+namespace {
+
+// One table for each matrix and factor that edges use.
+class SharedTables {
+ public:
+  explicit SharedTables(const LabelProblem& problem) : problem_(problem) {}
+
+  std::shared_ptr<const CostTable> For(const Edge& edge) {
+    auto& table = tables_[{edge.matrix, edge.factor}];
+    if (table) return table;
+    const CostMatrix& matrix = problem_.matrices[static_cast<size_t>(edge.matrix)];
+    auto made = std::make_shared<CostTable>();
+    made->rows = static_cast<size_t>(matrix.rows);
+    made->columns = static_cast<size_t>(matrix.columns);
+    made->values.reserve(matrix.values.size());
+    for (const float value : matrix.values) {
+      const double wide = value;
+      made->values.push_back(wide == kForbidden ? kForbidden : wide * edge.factor);
+    }
+    return table = std::move(made);
+  }
+
+ private:
+  const LabelProblem& problem_;
+  std::map<std::pair<int32_t, double>, std::shared_ptr<const CostTable>> tables_;
+};
+
+std::shared_ptr<const CostTable> Sum(const GraphEdge& edge, int32_t a, const CostTable& more) {
+  auto sum = std::make_shared<CostTable>(*edge.table);
+  for (size_t row = 0; row < sum->rows; ++row) {
+    for (size_t column = 0; column < sum->columns; ++column) {
+      sum->values[row * sum->columns + column] += edge.a == a
+                                                      ? more.values[row * more.columns + column]
+                                                      : more.values[column * more.columns + row];
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+LabelGraph LabelGraph::From(const LabelProblem& problem) {
+  LabelGraph graph;
+  Moments moments = FindMoments(problem);
+  graph.feasible = moments.feasible() && problem.usage_limit >= 0;
+  graph.room = std::move(moments.room);
+  graph.vertices.resize(problem.variables.size());
+  for (size_t v = 0; v < problem.variables.size(); ++v) {
+    GraphVertex& vertex = graph.vertices[v];
+    vertex.cost = problem.variables[v].costs;
+    vertex.usage = std::move(moments.used[v]);
+    for (size_t label = 0; label < vertex.cost.size(); ++label) {
+      if (vertex.cost[label] < kForbidden) vertex.labels.push_back(static_cast<int32_t>(label));
+    }
+    if (vertex.labels.empty()) graph.feasible = false;
+  }
+  SharedTables tables(problem);
+  std::unordered_map<int64_t, int32_t> between;
+  for (const Edge& edge : problem.edges) {
+    if (edge.factor == 0 &&
+        std::ranges::none_of(problem.matrices[static_cast<size_t>(edge.matrix)].values,
+                             [](float value) { return value == kForbidden; })) {
+      continue;
+    }
+    const auto table = tables.For(edge);
+    const int64_t key =
+        (int64_t{std::min(edge.from, edge.to)} << 32) | std::max(edge.from, edge.to);
+    const auto [known, fresh] = between.emplace(key, static_cast<int32_t>(graph.edges.size()));
+    if (!fresh) {
+      GraphEdge& first = graph.edges[static_cast<size_t>(known->second)];
+      first.table = Sum(first, edge.from, *table);
+      continue;
+    }
+    graph.At(edge.from).edges.push_back(known->second);
+    graph.At(edge.to).edges.push_back(known->second);
+    graph.edges.push_back({true, edge.from, edge.to, table});
+  }
+  return graph;
+}
+
+const std::vector<int32_t>& LabelGraph::EdgesOf(int32_t v) {
+  std::vector<int32_t>& list = At(v).edges;
+  std::erase_if(list, [&](int32_t e) { return !edges[static_cast<size_t>(e)].present; });
+  return list;
+}
+
+int32_t LabelGraph::EdgeBetween(int32_t v, int32_t u) {
+  if (At(u).edges.size() < At(v).edges.size()) std::swap(v, u);
+  for (const int32_t e : EdgesOf(v)) {
+    if (edges[static_cast<size_t>(e)].Other(v) == u) return e;
+  }
+  return -1;
+}
+
+void LabelGraph::AddTable(int32_t a, int32_t b, CostTable table) {
+  const int32_t known = EdgeBetween(a, b);
+  if (known >= 0) {
+    GraphEdge& edge = edges[static_cast<size_t>(known)];
+    edge.table = Sum(edge, a, table);
+    return;
+  }
+  At(a).edges.push_back(static_cast<int32_t>(edges.size()));
+  At(b).edges.push_back(static_cast<int32_t>(edges.size()));
+  edges.push_back({true, a, b, std::make_shared<CostTable>(std::move(table))});
+}
+
+}  // namespace gt::placement

@@ -1,0 +1,271 @@
+#include "gt/placement/label_reduction.h"
+
+#include <algorithm>
+
+#include "gt/placement/label_dominance.h"
+
+namespace gt::placement {
+namespace {
+
+constexpr size_t kSeriesWork = size_t{1} << 22;  // products of three numbers of labels
+
+struct Best {
+  double cost = kForbidden;
+  int32_t label = 0;
+};
+
+// Labels of a follower that are possible beside a label of its neighbour, without those that
+// another one is never worse than: what is left if it is one, else -1; -2 if nothing is possible.
+int32_t OnlyChoice(const GraphVertex& vertex, const EdgeView& view, int32_t other) {
+  const auto never_worse = [&](int32_t x, int32_t y) {
+    const auto i = static_cast<size_t>(x);
+    const auto j = static_cast<size_t>(y);
+    return vertex.cost[i] + view.At(x, other) <= vertex.cost[j] + view.At(y, other) &&
+           std::ranges::all_of(vertex.usage, [&](const MomentUsage& item) {
+             return item.usage[i] <= item.usage[j];
+           });
+  };
+  int32_t best = -2;
+  for (const int32_t label : vertex.labels) {
+    if (view.At(label, other) == kForbidden) continue;
+    if (best == -2 || never_worse(label, best)) best = label;
+  }
+  if (best == -2) return best;
+  for (const int32_t label : vertex.labels) {
+    if (view.At(label, other) < kForbidden && !never_worse(best, label)) return -1;
+  }
+  return best;
+}
+
+void AddUsage(GraphVertex& vertex, MomentUsage item) {
+  for (MomentUsage& known : vertex.usage) {
+    if (known.begin != item.begin || known.end != item.end) continue;
+    for (size_t i = 0; i < item.usage.size(); ++i) known.usage[i] += item.usage[i];
+    return;
+  }
+  vertex.usage.push_back(std::move(item));
+}
+
+}  // namespace
+
+LabelReduction::LabelReduction(LabelGraph& graph, const Deadline& deadline)
+    : graph_(graph), deadline_(deadline), queued_(graph.vertices.size(), false) {}
+
+void LabelReduction::Run() {
+  for (size_t v = 0; v < graph_.vertices.size(); ++v) Queue(static_cast<int32_t>(v));
+  while (!queue_.empty() && graph_.feasible && !deadline_.passed()) {
+    const int32_t v = queue_.top().second;
+    queue_.pop();
+    if (!queued_[static_cast<size_t>(v)]) continue;
+    queued_[static_cast<size_t>(v)] = false;
+    if (graph_.At(v).present) Visit(v);
+  }
+}
+
+void LabelReduction::Queue(int32_t v) {
+  if (!graph_.At(v).present || queued_[static_cast<size_t>(v)]) return;
+  queued_[static_cast<size_t>(v)] = true;
+  queue_.emplace(graph_.EdgesOf(v).size(), v);
+}
+
+void LabelReduction::QueueNeighbours(int32_t v) {
+  for (const int32_t e : graph_.EdgesOf(v)) Queue(graph_.edges[static_cast<size_t>(e)].Other(v));
+}
+
+void LabelReduction::Visit(int32_t v) {
+  (void)(DropImpossible(v) && DropDominated(v) && FixSingle(v) && EliminateLoose(v) &&
+         EliminateLeaf(v) && MergeFollower(v) && EliminateSeries(v));
+}
+
+bool LabelReduction::Fits(const GraphVertex& vertex, int32_t label) const {
+  for (const MomentUsage& item : vertex.usage) {
+    const int64_t used = item.usage[static_cast<size_t>(label)];
+    if (used == 0) continue;
+    for (int32_t t = item.begin; t < item.end; ++t) {
+      if (used > graph_.room[static_cast<size_t>(t)]) return false;
+    }
+  }
+  return true;
+}
+
+bool LabelReduction::DropImpossible(int32_t v) {
+  GraphVertex& vertex = graph_.At(v);
+  const size_t before = vertex.labels.size();
+  std::erase_if(vertex.labels, [&](int32_t label) {
+    return vertex.cost[static_cast<size_t>(label)] == kForbidden || !Fits(vertex, label);
+  });
+  for (const int32_t e : graph_.EdgesOf(v)) {
+    const GraphEdge& edge = graph_.edges[static_cast<size_t>(e)];
+    const EdgeView view(edge, v);
+    const std::vector<int32_t>& others = graph_.At(edge.Other(v)).labels;
+    std::erase_if(vertex.labels, [&](int32_t label) {
+      return std::ranges::none_of(
+          others, [&](int32_t other) { return view.At(label, other) < kForbidden; });
+    });
+  }
+  if (vertex.labels.size() < before) QueueNeighbours(v);
+  if (vertex.labels.empty()) Infeasible();
+  return graph_.feasible;
+}
+
+bool LabelReduction::DropDominated(int32_t v) {
+  if (DropDominatedLabels(graph_, v) > 0) QueueNeighbours(v);
+  TakeOutCommonUsage(v);
+  return graph_.feasible;
+}
+
+void LabelReduction::TakeOutCommonUsage(int32_t v) {
+  GraphVertex& vertex = graph_.At(v);
+  for (MomentUsage& item : vertex.usage) {
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (const int32_t label : vertex.labels) {
+      least = std::min(least, item.usage[static_cast<size_t>(label)]);
+    }
+    if (least == 0) continue;
+    for (int64_t& used : item.usage) used -= least;
+    for (int32_t t = item.begin; t < item.end; ++t) {
+      if ((graph_.room[static_cast<size_t>(t)] -= least) < 0) Infeasible();
+    }
+  }
+  std::erase_if(vertex.usage, [&](const MomentUsage& item) {
+    return std::ranges::all_of(
+        vertex.labels, [&](int32_t label) { return item.usage[static_cast<size_t>(label)] == 0; });
+  });
+}
+
+void LabelReduction::Eliminate(int32_t v, int32_t first, int32_t second,
+                               std::vector<int32_t> choice) {
+  QueueNeighbours(v);
+  for (const int32_t e : graph_.EdgesOf(v)) graph_.RemoveEdge(e);
+  graph_.At(v).present = false;
+  const size_t columns = second < 0 ? 1 : graph_.At(second).cost.size();
+  eliminated_.push_back({v, first, second, columns, std::move(choice)});
+}
+
+bool LabelReduction::FixSingle(int32_t v) {
+  GraphVertex& vertex = graph_.At(v);
+  if (vertex.labels.size() > 1) return true;
+  const int32_t label = vertex.labels.front();
+  graph_.constant += vertex.cost[static_cast<size_t>(label)];
+  for (const int32_t e : graph_.EdgesOf(v)) {
+    const GraphEdge& edge = graph_.edges[static_cast<size_t>(e)];
+    const EdgeView view(edge, v);
+    GraphVertex& other = graph_.At(edge.Other(v));
+    for (const int32_t x : other.labels) other.cost[static_cast<size_t>(x)] += view.At(label, x);
+  }
+  Eliminate(v, -1, -1, {label});
+  return false;
+}
+
+bool LabelReduction::EliminateLoose(int32_t v) {
+  GraphVertex& vertex = graph_.At(v);
+  if (!graph_.EdgesOf(v).empty() || !vertex.usage.empty()) return true;
+  Best best;
+  for (const int32_t label : vertex.labels) {
+    if (vertex.cost[static_cast<size_t>(label)] < best.cost) {
+      best = {vertex.cost[static_cast<size_t>(label)], label};
+    }
+  }
+  graph_.constant += best.cost;
+  Eliminate(v, -1, -1, {best.label});
+  return false;
+}
+
+bool LabelReduction::EliminateLeaf(int32_t v) {
+  GraphVertex& vertex = graph_.At(v);
+  if (graph_.EdgesOf(v).size() != 1 || !vertex.usage.empty()) return true;
+  const GraphEdge& edge = graph_.edges[static_cast<size_t>(graph_.EdgesOf(v).front())];
+  const EdgeView view(edge, v);
+  const int32_t u = edge.Other(v);
+  GraphVertex& other = graph_.At(u);
+  std::vector<int32_t> choice(other.cost.size(), 0);
+  for (const int32_t x : other.labels) {
+    Best best;
+    for (const int32_t label : vertex.labels) {
+      const double cost = vertex.cost[static_cast<size_t>(label)] + view.At(label, x);
+      if (cost < best.cost) best = {cost, label};
+    }
+    other.cost[static_cast<size_t>(x)] += best.cost;
+    choice[static_cast<size_t>(x)] = best.label;
+  }
+  Eliminate(v, u, -1, std::move(choice));
+  return false;
+}
+
+bool LabelReduction::MergeFollower(int32_t v) {
+  GraphVertex& vertex = graph_.At(v);
+  if (graph_.EdgesOf(v).size() != 1) return true;
+  const GraphEdge& edge = graph_.edges[static_cast<size_t>(graph_.EdgesOf(v).front())];
+  const EdgeView view(edge, v);
+  const int32_t u = edge.Other(v);
+  GraphVertex& other = graph_.At(u);
+  std::vector<int32_t> choice(other.cost.size(), 0);
+  for (const int32_t x : other.labels) {
+    const int32_t only = OnlyChoice(vertex, view, x);
+    if (only == -1) return true;
+    choice[static_cast<size_t>(x)] = only;
+  }
+  for (const int32_t x : other.labels) {
+    const int32_t only = choice[static_cast<size_t>(x)];
+    other.cost[static_cast<size_t>(x)] +=
+        only < 0 ? kForbidden : vertex.cost[static_cast<size_t>(only)] + view.At(only, x);
+  }
+  for (const MomentUsage& item : vertex.usage) {
+    MomentUsage moved{item.begin, item.end, std::vector<int64_t>(other.cost.size(), 0)};
+    for (const int32_t x : other.labels) {
+      const int32_t only = choice[static_cast<size_t>(x)];
+      if (only >= 0) moved.usage[static_cast<size_t>(x)] = item.usage[static_cast<size_t>(only)];
+    }
+    AddUsage(other, std::move(moved));
+  }
+  Eliminate(v, u, -1, std::move(choice));
+  return false;
+}
+
+bool LabelReduction::EliminateSeries(int32_t v) {
+  GraphVertex& vertex = graph_.At(v);
+  if (graph_.EdgesOf(v).size() != 2 || !vertex.usage.empty()) return true;
+  const GraphEdge& first = graph_.edges[static_cast<size_t>(graph_.EdgesOf(v)[0])];
+  const GraphEdge& second = graph_.edges[static_cast<size_t>(graph_.EdgesOf(v)[1])];
+  const int32_t a = first.Other(v);
+  const int32_t b = second.Other(v);
+  const GraphVertex& left = graph_.At(a);
+  const GraphVertex& right = graph_.At(b);
+  if (vertex.labels.size() * left.labels.size() * right.labels.size() > kSeriesWork) return true;
+  const EdgeView to_left(first, v);
+  const EdgeView to_right(second, v);
+  const size_t columns = right.cost.size();
+  CostTable table{left.cost.size(), columns,
+                  std::vector<double>(left.cost.size() * columns, kForbidden)};
+  std::vector<int32_t> choice(table.values.size(), 0);
+  for (const int32_t x : left.labels) {
+    double* costs = table.values.data() + static_cast<size_t>(x) * columns;
+    int32_t* chosen = choice.data() + static_cast<size_t>(x) * columns;
+    for (const int32_t label : vertex.labels) {
+      const double base = vertex.cost[static_cast<size_t>(label)] + to_left.At(label, x);
+      if (base == kForbidden) continue;
+      for (const int32_t y : right.labels) {
+        const double cost = base + to_right.At(label, y);
+        if (cost >= costs[y]) continue;
+        costs[y] = cost;
+        chosen[y] = label;
+      }
+    }
+  }
+  Eliminate(v, a, b, std::move(choice));
+  graph_.AddTable(a, b, std::move(table));
+  return false;
+}
+
+void LabelReduction::Restore(std::vector<int32_t>& labels) const {
+  for (auto it = eliminated_.rbegin(); it != eliminated_.rend(); ++it) {
+    size_t index = 0;
+    if (it->first >= 0) index = static_cast<size_t>(labels[static_cast<size_t>(it->first)]);
+    if (it->second >= 0) {
+      index = index * it->columns + static_cast<size_t>(labels[static_cast<size_t>(it->second)]);
+    }
+    labels[static_cast<size_t>(it->variable)] = it->choice[index];
+  }
+}
+
+}  // namespace gt::placement

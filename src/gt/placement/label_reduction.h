@@ -1,0 +1,59 @@
+// Makes a problem smaller without changing its optimum: drops labels that another label of the same
+// variable is never worse than, and variables whose best label follows from at most two others.
+#pragma once
+
+#include <cstdint>
+#include <queue>
+#include <vector>
+
+#include "gt/placement/deadline.h"
+#include "gt/placement/label_graph.h"
+
+namespace gt::placement {
+
+class LabelReduction {
+ public:
+  // Reduces `graph`.
+  LabelReduction(LabelGraph& graph, const Deadline& deadline);
+  void Run();
+
+  // Fills in the labels of the variables that were eliminated, given those of the others.
+  void Restore(std::vector<int32_t>& labels) const;
+
+ private:
+  // How to find the label of an eliminated variable from those of the variables it depended on.
+  struct Eliminated {
+    int32_t variable;
+    int32_t first;   // -1: none
+    int32_t second;  // -1: none
+    size_t columns;  // labels of the second
+    std::vector<int32_t> choice;
+  };
+
+  void Queue(int32_t v);
+  void QueueNeighbours(int32_t v);
+  void Visit(int32_t v);
+
+  // Each returns whether the vertex is still there.
+  bool DropImpossible(int32_t v);
+  bool DropDominated(int32_t v);
+  bool FixSingle(int32_t v);
+  bool EliminateLoose(int32_t v);
+  bool EliminateLeaf(int32_t v);
+  bool MergeFollower(int32_t v);
+  bool EliminateSeries(int32_t v);
+
+  void Infeasible() { graph_.feasible = false; }
+  void TakeOutCommonUsage(int32_t v);
+  bool Fits(const GraphVertex& vertex, int32_t label) const;
+  void Eliminate(int32_t v, int32_t first, int32_t second, std::vector<int32_t> choice);
+
+  LabelGraph& graph_;
+  const Deadline& deadline_;
+  using Entry = std::pair<size_t, int32_t>;  // degree, vertex
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
+  std::vector<bool> queued_;
+  std::vector<Eliminated> eliminated_;
+};
+
+}  // namespace gt::placement

@@ -1,0 +1,111 @@
+#include "gt/placement/message_passing.h"
+
+#include <algorithm>
+
+#include "gt/placement/min_plus.h"
+
+namespace gt::placement {
+
+MessagePassing::MessagePassing(const CoreGraph& core) : core_(core) {
+  size_t most_labels = 0;
+  for (int32_t v = 0; v < core.size(); ++v) {
+    theta_.insert(theta_.end(), core.costs(v).begin(), core.costs(v).end());
+    most_labels = std::max(most_labels, core.labels(v));
+  }
+  size_t size = 0;
+  for (const CoreLink& link : core.links()) {
+    first_message_.push_back(size);
+    size += core.labels(link.a) + core.labels(link.b);
+  }
+  messages_.assign(size, 0);
+  scratch_.resize(most_labels);
+}
+
+// All that an edge costs at least beside each label of `v` goes to `v`.
+void MessagePassing::Collect(int32_t l, int32_t v) {
+  const CoreLink& link = core_.link(l);
+  const int32_t u = link.Other(v);
+  const size_t columns = core_.labels(v);
+  MinPlus(link.By(u), core_.labels(u), columns, Message(l, u), scratch_.data());
+  double* theta = theta_.data() + core_.first(v);
+  double* message = Message(l, v);
+  for (size_t x = 0; x < columns; ++x) {
+    theta[x] += scratch_[x] - message[x];
+    message[x] = scratch_[x];
+  }
+}
+
+// What is left at a vertex goes to the edges ahead in equal parts; if more edges are behind, the
+// parts are as small as if that many were ahead, and the rest stays.
+void MessagePassing::Distribute(int32_t v, std::span<const int32_t> ahead, size_t behind) {
+  const size_t count = core_.labels(v);
+  double* theta = theta_.data() + core_.first(v);
+  const double least = *std::min_element(theta, theta + count);
+  bound_ += least;
+  for (size_t x = 0; x < count; ++x) theta[x] -= least;
+  if (ahead.empty()) return;
+  const double share = 1.0 / static_cast<double>(std::max(ahead.size(), behind));
+  for (const int32_t l : ahead) {
+    double* message = Message(l, v);
+    for (size_t x = 0; x < count; ++x) message[x] -= share * theta[x];
+  }
+  const double rest = ahead.size() >= behind ? 0 : 1 - share * static_cast<double>(ahead.size());
+  for (size_t x = 0; x < count; ++x) theta[x] *= rest;
+}
+
+void MessagePassing::Sweep() {
+  const auto visit = [&](int32_t v, bool upwards) {
+    const std::span<const int32_t> links = core_.links_of(v);
+    size_t smaller = 0;
+    while (smaller < links.size() && core_.link(links[smaller]).b == v) ++smaller;
+    const auto below = links.first(smaller);
+    const auto above = links.subspan(smaller);
+    for (const int32_t l : upwards ? below : above) Collect(l, v);
+    Distribute(v, upwards ? above : below, upwards ? below.size() : above.size());
+  };
+  for (int32_t v = 0; v < core_.size(); ++v) visit(v, true);
+  for (int32_t v = core_.size(); v-- > 0;) visit(v, false);
+}
+
+double MessagePassing::Pair(int32_t l, int32_t xa, int32_t xb) const {
+  const CoreLink& link = core_.link(l);
+  return link.by_a[Index(xa) * core_.labels(link.b) + Index(xb)] - Message(l, link.a)[Index(xa)] -
+         Message(l, link.b)[Index(xb)];
+}
+
+std::vector<int32_t> MessagePassing::Decode() const {
+  std::vector<int32_t> labels(static_cast<size_t>(core_.size()), 0);
+  std::vector<double> cost;
+  for (int32_t v = 0; v < core_.size(); ++v) {
+    const size_t count = core_.labels(v);
+    cost.assign(theta_.begin() + static_cast<std::ptrdiff_t>(core_.first(v)),
+                theta_.begin() + static_cast<std::ptrdiff_t>(core_.first(v) + count));
+    for (const int32_t l : core_.links_of(v)) {
+      const CoreLink& link = core_.link(l);
+      if (link.b != v) break;
+      const double* row =
+          link.by_a + static_cast<size_t>(labels[static_cast<size_t>(link.a)]) * count;
+      const double* message = Message(l, v);
+      for (size_t x = 0; x < count; ++x) cost[x] += row[x] - message[x];
+    }
+    labels[static_cast<size_t>(v)] =
+        static_cast<int32_t>(std::ranges::min_element(cost) - cost.begin());
+  }
+  return labels;
+}
+
+std::vector<double> MessagePassing::Excesses(int32_t v) const {
+  const size_t count = core_.labels(v);
+  std::vector<double> excess(theta_.begin() + static_cast<std::ptrdiff_t>(core_.first(v)),
+                             theta_.begin() + static_cast<std::ptrdiff_t>(core_.first(v) + count));
+  std::vector<double> least(count);
+  for (const int32_t l : core_.links_of(v)) {
+    const int32_t u = core_.link(l).Other(v);
+    MinPlus(core_.link(l).By(u), core_.labels(u), count, Message(l, u), least.data());
+    const double* message = Message(l, v);
+    for (size_t x = 0; x < count; ++x) excess[x] += std::max(0.0, least[x] - message[x]);
+  }
+  return excess;
+}
+
+}  // namespace gt::placement

@@ -1,0 +1,54 @@
+// Sequential tree-reweighted message passing (TRW-S), in the form that moves costs between edges and
+// vertices: the sum of what is moved never changes a labelling's cost, everything that is left is at
+// least 0, and the constant that accumulates is a lower bound.
+//
+// V. Kolmogorov, Convergent tree-reweighted message passing for energy minimization, 2006; A new look
+// at reweighted message passing, 2015.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "gt/placement/core_graph.h"
+
+namespace gt::placement {
+
+class MessagePassing {
+ public:
+  explicit MessagePassing(const CoreGraph& core);
+
+  // Over all vertices upwards and back.
+  void Sweep();
+  // Adds to the cost of a vertex's label, as prices of memory change.
+  void AddCost(int32_t v, int32_t x, double cost) { theta_[core_.first(v) + Index(x)] += cost; }
+
+  // No labelling costs less.
+  double bound() const { return bound_; }
+  // The labels that look best when they are chosen one after the other.
+  std::vector<int32_t> Decode() const;
+  // How much labellings with each label of a vertex must cost above the bound, at least.
+  std::vector<double> Excesses(int32_t v) const;
+  double Vertex(int32_t v, int32_t x) const { return theta_[core_.first(v) + Index(x)]; }
+  double Pair(int32_t l, int32_t xa, int32_t xb) const;
+
+ private:
+  static size_t Index(int32_t x) { return static_cast<size_t>(x); }
+  double* Message(int32_t l, int32_t v) { return messages_.data() + Offset(l, v); }
+  const double* Message(int32_t l, int32_t v) const { return messages_.data() + Offset(l, v); }
+  size_t Offset(int32_t l, int32_t v) const {
+    const auto i = static_cast<size_t>(l);
+    return v == core_.link(l).a ? first_message_[i]
+                                : first_message_[i] + core_.labels(core_.link(l).a);
+  }
+  void Collect(int32_t l, int32_t v);
+  void Distribute(int32_t v, std::span<const int32_t> ahead, size_t behind);
+
+  const CoreGraph& core_;
+  std::vector<double> theta_;          // what is left at the vertices
+  std::vector<size_t> first_message_;  // of each link
+  std::vector<double> messages_;       // what was moved from a link to a vertex; may be negative
+  std::vector<double> scratch_;
+  double bound_ = 0;
+};
+
+}  // namespace gt::placement

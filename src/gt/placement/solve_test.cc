@@ -1,0 +1,129 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "gt/base/error.h"
+#include "gt/placement/label_problem.h"
+#include "gt/testing/label_problems.h"
+
+namespace gt::solve_test {
+namespace {
+
+using placement::kForbidden;
+using placement::LabelProblem;
+using placement::LabelSolution;
+using placement::SolverOptions;
+using testing::EnumeratedOptimum;
+using testing::LayeredLabelProblem;
+using testing::RandomLabelProblem;
+
+void ExpectOptimal(const LabelProblem& problem, uint64_t seed) {
+  SCOPED_TRACE(seed);
+  const double optimum = EnumeratedOptimum(problem);
+  const LabelSolution solution = placement::Solve(problem);
+  ASSERT_EQ(solution.feasible, optimum < kForbidden);
+  if (!solution.feasible) return;
+  EXPECT_NEAR(solution.cost, optimum, 1e-9);
+  EXPECT_EQ(solution.cost, CostOf(problem, solution.labels));
+  EXPECT_LE(PeakUsage(problem, solution.labels), problem.usage_limit);
+  EXPECT_LE(solution.lower_bound, optimum + 1e-9);
+  EXPECT_LT(solution.gap(), 1e-6);
+}
+
+TEST(Solve, FindsTheOptimumOfSmallProblems) {
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
+    ExpectOptimal(RandomLabelProblem(seed, /*with_memory=*/false), seed);
+  }
+}
+
+TEST(Solve, FindsTheOptimumWithinTheMemory) {
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
+    ExpectOptimal(RandomLabelProblem(seed, /*with_memory=*/true), seed);
+  }
+}
+
+TEST(Solve, ClosesTheGapOfLayeredModels) {
+  for (const int layers : {1, 7, 32}) {
+    for (const int axes : {1, 2}) {
+      const LabelSolution solution = placement::Solve(LayeredLabelProblem(layers, axes));
+      ASSERT_TRUE(solution.feasible);
+      EXPECT_LT(solution.gap(), 1e-9) << layers << " layers, " << axes << " axes";
+    }
+  }
+}
+
+TEST(Solve, IsDeterministicWhateverTheThreads) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const LabelProblem problem = RandomLabelProblem(seed, seed % 2 == 0);
+    SolverOptions many;
+    many.threads = 4;
+    const LabelSolution one = placement::Solve(problem);
+    const LabelSolution other = placement::Solve(problem, many);
+    EXPECT_EQ(one.labels, other.labels);
+    EXPECT_EQ(one.lower_bound, other.lower_bound);
+  }
+}
+
+TEST(Solve, NeverReturnsAWorseLabellingThanItStartedWith) {
+  const LabelProblem problem = LayeredLabelProblem(4, 2);
+  SolverOptions options;
+  options.start = placement::Solve(problem).labels;
+  options.time_limit_s = 0;
+  const LabelSolution solution = placement::Solve(problem, options);
+  ASSERT_TRUE(solution.feasible);
+  EXPECT_EQ(solution.labels, options.start);
+  EXPECT_LE(solution.lower_bound, solution.cost);
+}
+
+TEST(Solve, SaysThatNothingFits) {
+  LabelProblem problem;
+  problem.variables.push_back({{1, 2}, {10, 20}, {{0, 5, 2}}});
+  problem.usage_limit = 19;
+  EXPECT_FALSE(placement::Solve(problem).feasible);
+  problem.usage_limit = 20;
+  EXPECT_TRUE(placement::Solve(problem).feasible);
+}
+
+TEST(Solve, SolvesTheEmptyProblem) {
+  const LabelSolution solution = placement::Solve({});
+  EXPECT_TRUE(solution.feasible);
+  EXPECT_EQ(solution.cost, 0);
+}
+
+TEST(Solve, RefusesWhatMakesNoSense) {
+  const auto refuses = [](const auto& spoil) {
+    LabelProblem problem = LayeredLabelProblem(1, 1);
+    spoil(problem);
+    try {
+      placement::Solve(problem);
+      return false;
+    } catch (const Error& error) {
+      return error.code() == ErrorCode::kBadPlacementProblem;
+    }
+  };
+  EXPECT_TRUE(refuses([](LabelProblem& p) { p.variables[3].costs[0] = -1; }));
+  EXPECT_TRUE(refuses([](LabelProblem& p) { p.variables[3].costs[0] = std::nan(""); }));
+  EXPECT_TRUE(refuses([](LabelProblem& p) { p.variables[3].costs.clear(); }));
+  EXPECT_TRUE(refuses([](LabelProblem& p) { p.variables[3].usage = {1}; }));
+  EXPECT_TRUE(refuses([](LabelProblem& p) { p.variables[3].live = {{4, 2, 1}}; }));
+  EXPECT_TRUE(refuses([](LabelProblem& p) { p.variables[3].live = {{4, 6, 1}, {5, 7, 1}}; }));
+  EXPECT_TRUE(refuses([](LabelProblem& p) { p.edges[2].to = p.edges[2].from; }));
+  EXPECT_TRUE(refuses([](LabelProblem& p) { p.edges[2].matrix = 1000; }));
+  EXPECT_TRUE(refuses([](LabelProblem& p) { p.edges[2].factor = -1; }));
+  EXPECT_TRUE(refuses([](LabelProblem& p) { p.matrices[2].values.pop_back(); }));
+  EXPECT_TRUE(refuses([](LabelProblem& p) { p.matrices[2].values[0] = -1; }));
+  EXPECT_TRUE(refuses([](LabelProblem& p) { p.variables[0].costs.push_back(0); }));
+}
+
+TEST(PeakUsage, CountsWhatIsAliveAtTheSameTime) {
+  LabelProblem problem;
+  problem.variables.push_back({{0, 0}, {3, 5}, {{0, 2, 1}, {4, 6, 3}}});
+  problem.variables.push_back({{0}, {7}, {{2, 4, 1}}});
+  problem.variables.push_back({{0}, {1}, {{5, 5, 9}}});
+  EXPECT_EQ(PeakUsage(problem, {0, 0, 0}), 9);
+  EXPECT_EQ(PeakUsage(problem, {1, 0, 0}), 15);
+}
+
+}  // namespace
+}  // namespace gt::solve_test

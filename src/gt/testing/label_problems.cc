@@ -1,0 +1,213 @@
+#include "gt/testing/label_problems.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <random>
+#include <vector>
+
+namespace gt::testing {
+namespace {
+
+using placement::CostMatrix;
+using placement::kForbidden;
+using placement::LabelProblem;
+using placement::Variable;
+
+class RandomProblemMaker {
+ public:
+  RandomProblemMaker(uint64_t seed, bool with_memory) : random_(seed), with_memory_(with_memory) {}
+
+  LabelProblem Make() {
+    LabelProblem problem;
+    const int count = Between(1, 8);
+    for (int v = 0; v < count; ++v) problem.variables.push_back(MakeVariable());
+    for (int e = count > 1 ? Between(0, 2 * count) : 0; e > 0; --e) {
+      const int from = Between(0, count - 1);
+      const int to = Between(0, count - 1);
+      if (from != to) AddEdge(problem, from, to);
+    }
+    if (with_memory_) problem.usage_limit = Between(3, 30);
+    return problem;
+  }
+
+ private:
+  int Between(int low, int high) {
+    return low + static_cast<int>(random_() % static_cast<uint64_t>(high - low + 1));
+  }
+
+  Variable MakeVariable() {
+    Variable variable;
+    const bool uses = with_memory_ && Between(0, 3) > 0;
+    for (int label = Between(1, 4); label > 0; --label) {
+      variable.costs.push_back(Between(0, 9) == 0 ? kForbidden : Between(0, 10));
+      if (uses) variable.usage.push_back(Between(0, 8));
+    }
+    if (!uses) return variable;
+    const int begin = Between(0, 6);
+    const int end = begin + Between(0, 5);
+    variable.live.push_back({begin, end, Between(1, 2)});
+    if (Between(0, 3) == 0) variable.live.push_back({end + 1, end + 3, 1});
+    return variable;
+  }
+
+  void AddEdge(LabelProblem& problem, int from, int to) {
+    CostMatrix matrix;
+    matrix.rows = static_cast<int32_t>(problem.variables[static_cast<size_t>(from)].costs.size());
+    matrix.columns = static_cast<int32_t>(problem.variables[static_cast<size_t>(to)].costs.size());
+    const int most = Between(0, 2) == 0 ? 1 : 10;
+    for (int i = matrix.rows * matrix.columns; i > 0; --i) {
+      matrix.values.push_back(
+          static_cast<float>(Between(0, 7) == 0 ? kForbidden : Between(0, most)));
+    }
+    problem.edges.push_back({from, to, static_cast<int32_t>(problem.matrices.size()),
+                             static_cast<double>(Between(0, 3))});
+    problem.matrices.push_back(std::move(matrix));
+  }
+
+  std::mt19937_64 random_;
+  const bool with_memory_;
+};
+
+enum Layout { kWhole, kRows, kSequence, kFeatures, kPartial };
+constexpr int kLayouts = 5;
+constexpr double kRanks = 8;
+
+// What each choice along one axis needs of its input and weight, and makes of its output.
+struct Choice {
+  Layout input;
+  Layout weight;
+  Layout output;
+};
+constexpr std::array<Choice, 5> kMatmul = {{{kWhole, kWhole, kWhole},
+                                            {kRows, kWhole, kRows},
+                                            {kSequence, kWhole, kSequence},
+                                            {kWhole, kFeatures, kFeatures},
+                                            {kFeatures, kRows, kPartial}}};
+constexpr std::array<Choice, 5> kElementwise = {{{kWhole, kWhole, kWhole},
+                                                 {kRows, kRows, kRows},
+                                                 {kSequence, kSequence, kSequence},
+                                                 {kFeatures, kFeatures, kFeatures},
+                                                 {kPartial, kPartial, kPartial}}};
+// Not linear: partial sums have to be added up before.
+constexpr std::array<Choice, 5> kNonlinear = {{{kWhole, kWhole, kWhole},
+                                               {kRows, kRows, kRows},
+                                               {kSequence, kSequence, kSequence},
+                                               {kFeatures, kFeatures, kFeatures},
+                                               {kWhole, kWhole, kWhole}}};
+
+double Redistribution(Layout from, Layout to, double bytes) {
+  if (from == to || (from == kWhole && to != kPartial)) return 0;
+  if (to == kPartial) return kForbidden;
+  if (from == kPartial) return to == kWhole ? 2 * bytes : bytes;
+  return to == kWhole ? bytes : bytes / kRanks;
+}
+
+class LayeredProblemMaker {
+ public:
+  LayeredProblemMaker(int layers, int axes) : layers_(layers), axes_(axes) {
+    for (int axis = 0; axis < axes; ++axis) labels_ *= kLayouts;
+  }
+
+  LabelProblem Make() {
+    int stream = Add(kElementwise, 0);
+    for (int layer = 0; layer < layers_; ++layer) {
+      const int norm = After(Add(kNonlinear, 1), {stream});
+      const int attention =
+          After(Add(kNonlinear, 400), {Matmul(norm, 64), Matmul(norm, 16), Matmul(norm, 16)});
+      stream = After(Add(kElementwise, 1), {stream, Matmul(attention, 64)});
+      const int second = After(Add(kNonlinear, 1), {stream});
+      const int product = After(Add(kNonlinear, 4), {Matmul(second, 224), Matmul(second, 224)});
+      stream = After(Add(kElementwise, 1), {stream, Matmul(product, 224)});
+    }
+    return std::move(problem_);
+  }
+
+ private:
+  using Choices = std::array<Choice, 5>;
+
+  Layout Along(int label, int axis) const {
+    for (; axis > 0; --axis) label /= kLayouts;
+    return static_cast<Layout>(label % kLayouts);
+  }
+
+  int Add(const Choices& choices, double work) {
+    Variable variable;
+    for (int label = 0; label < labels_; ++label) {
+      double share = work;
+      for (int axis = 0; axis < axes_; ++axis) {
+        if (Along(label, axis) != kWhole) share /= kRanks;
+      }
+      variable.costs.push_back(share);
+    }
+    problem_.variables.push_back(std::move(variable));
+    choices_.push_back(&choices);
+    return static_cast<int>(problem_.variables.size()) - 1;
+  }
+
+  int After(int consumer, std::initializer_list<int> producers) {
+    for (const int producer : producers) Link(producer, consumer, &Choice::input, 32);
+    return consumer;
+  }
+
+  int Matmul(int input, double weight) {
+    const int matmul = After(Add(kMatmul, weight * 40), {input});
+    Link(Add(kElementwise, 0), matmul, &Choice::weight, weight);
+    return matmul;
+  }
+
+  void Link(int from, int to, Layout Choice::*need, double bytes) {
+    const Choices& producer = *choices_[static_cast<size_t>(from)];
+    const Choices& consumer = *choices_[static_cast<size_t>(to)];
+    CostMatrix matrix{labels_, labels_, {}};
+    for (int x = 0; x < labels_; ++x) {
+      for (int y = 0; y < labels_; ++y) {
+        double cost = 0;
+        double size = bytes;
+        for (int axis = 0; axis < axes_; ++axis) {
+          const Layout have = producer[static_cast<size_t>(Along(x, axis))].output;
+          const Layout want = consumer[static_cast<size_t>(Along(y, axis))].*need;
+          cost += Redistribution(have, want, size);
+          if (want != kWhole) size /= kRanks;
+        }
+        matrix.values.push_back(static_cast<float>(cost));
+      }
+    }
+    problem_.edges.push_back({from, to, static_cast<int32_t>(problem_.matrices.size()), 1});
+    problem_.matrices.push_back(std::move(matrix));
+  }
+
+  const int layers_;
+  const int axes_;
+  int32_t labels_ = 1;
+  LabelProblem problem_;
+  std::vector<const Choices*> choices_;
+};
+
+}  // namespace
+
+LabelProblem RandomLabelProblem(uint64_t seed, bool with_memory) {
+  return RandomProblemMaker(seed, with_memory).Make();
+}
+
+LabelProblem LayeredLabelProblem(int layers, int axes) {
+  return LayeredProblemMaker(layers, axes).Make();
+}
+
+double EnumeratedOptimum(const LabelProblem& problem) {
+  std::vector<int32_t> labels(problem.variables.size(), 0);
+  double best = kForbidden;
+  for (;;) {
+    if (PeakUsage(problem, labels) <= problem.usage_limit) {
+      best = std::min(best, CostOf(problem, labels));
+    }
+    size_t v = 0;
+    while (v < labels.size() &&
+           static_cast<size_t>(++labels[v]) == problem.variables[v].costs.size()) {
+      labels[v++] = 0;
+    }
+    if (v == labels.size()) return best;
+  }
+}
+
+}  // namespace gt::testing

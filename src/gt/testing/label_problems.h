@@ -1,0 +1,22 @@
+// Placement problems for tests and benchmarks: small random ones that can be enumerated, and ones
+// shaped like a stack of transformer layers. The same seed gives the same problem.
+#pragma once
+
+#include <cstdint>
+
+#include "gt/placement/label_problem.h"
+
+namespace gt::testing {
+
+// Up to 8 variables of up to 4 labels, with forbidden labels and pairs, parallel edges, ties.
+placement::LabelProblem RandomLabelProblem(uint64_t seed, bool with_memory);
+
+// Layers of an attention and a feed-forward block over a mesh of `axes` axes: every matmul and
+// elementwise operator is a variable whose labels say how it is sharded along each axis (5 to the
+// power of `axes`), parameters are variables of their own, edges cost redistribution.
+placement::LabelProblem LayeredLabelProblem(int layers, int axes);
+
+// The cheapest allowed cost, by trying everything; infinite if nothing is allowed.
+double EnumeratedOptimum(const placement::LabelProblem& problem);
+
+}  // namespace gt::testing
