@@ -473,6 +473,15 @@ class Hasher {
 
 }  // namespace
 
+uint64_t HashOfCall(const Node& node) {
+  Hasher hash;
+  hash.Add(node.op().name);
+  for (int32_t i = 0; i < node.operand_count(); ++i) hash.Add(node.operand(i)->type());
+  for (int32_t i = 0; i < node.result_count(); ++i) hash.Add(node.result(i)->type());
+  for (const Argument& argument : node.args()) hash.Add(argument);
+  return hash.state();
+}
+
 uint64_t Graph::Hash() const {
   Hasher hash;
   hash.Add(std::string_view(name_));

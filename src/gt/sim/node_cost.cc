@@ -29,33 +29,37 @@ double BytesOf(const TensorType& type, SymbolValues symbols) {
   return bytes;
 }
 
-double ResultBytes(const Node& node, SymbolValues symbols) {
+double PartOf(std::span<const double> parts, int32_t i) {
+  return parts.empty() ? 1 : parts[static_cast<size_t>(i)];
+}
+
+double ResultBytes(const Node& node, SymbolValues symbols, const NodeShard& shard = {}) {
   double bytes = 0;
   for (int32_t i = 0; i < node.result_count(); ++i) {
-    bytes += BytesOf(node.result(i)->type(), symbols);
+    bytes += BytesOf(node.result(i)->type(), symbols) * PartOf(shard.results, i);
   }
   return bytes;
 }
 
-double OperandBytes(const Node& node, SymbolValues symbols) {
+double OperandBytes(const Node& node, SymbolValues symbols, const NodeShard& shard = {}) {
   double bytes = 0;
   for (int32_t i = 0; i < node.operand_count(); ++i) {
-    bytes += BytesOf(node.operand(i)->type(), symbols);
+    bytes += BytesOf(node.operand(i)->type(), symbols) * PartOf(shard.operands, i);
   }
   return bytes;
 }
 
 // What the kernel reads and writes.
-double TrafficOf(const Node& node, SymbolValues symbols) {
-  double results = ResultBytes(node, symbols);
-  double traffic = results + OperandBytes(node, symbols);
+double TrafficOf(const Node& node, SymbolValues symbols, const NodeShard& shard) {
+  double results = ResultBytes(node, symbols, shard);
+  double traffic = results + OperandBytes(node, symbols, shard);
   const Work work = node.op().work;
   // Of a cast, too, as many bytes are taken to be read as are written.
   const bool selects = work == Work::kSelect || work == Work::kClone;
   if (!selects && work != Work::kFill) return traffic;
   const Value* first = node.op().schema.args.empty() ? nullptr : node.TensorArg(0);
   if (first == nullptr) return traffic;
-  double whole = BytesOf(first->type(), symbols);
+  double whole = BytesOf(first->type(), symbols) * PartOf(shard.operands, 0);
   return traffic - whole + (selects ? std::min(whole, results) : 0);
 }
 
@@ -86,8 +90,9 @@ double AttentionFactor(const Node& node) {
   return (skips ? 0.5 : 1.0) / kReached;
 }
 
-double KernelFlopsUs(const Node& node, SymbolValues symbols, const DeviceSpeed& device) {
-  double flops = FlopsOf(node, symbols);
+double KernelFlopsUs(const Node& node, SymbolValues symbols, const DeviceSpeed& device,
+                     double part) {
+  double flops = part * FlopsOf(node, symbols);
   const Work work = node.op().work;
   if (work != Work::kProduct && work != Work::kGroupedProduct && work != Work::kAttention) {
     return ArithmeticUs(flops, device.float_tflops);
@@ -169,14 +174,23 @@ int64_t MovedBytes(const Node& node, SymbolValues symbols) {
   return static_cast<int64_t>(moved);
 }
 
-NodeCost EstimateNode(const Node& node, SymbolValues symbols, const DeviceSpeed& device) {
+NodeCost EstimateNode(const Node& node, SymbolValues symbols, const DeviceSpeed& device,
+                      const NodeShard& shard) {
   if (node.op().transfer != Transfer::kNone) {
     const double us = CopyUs(node, symbols, device);
     return {.us = us, .link = {.transfer_us = us}};
   }
-  const double memory = TransferUs(TrafficOf(node, symbols), device.memory_gb_per_s);
-  const double arithmetic = KernelFlopsUs(node, symbols, device);
+  const double memory = TransferUs(TrafficOf(node, symbols, shard), device.memory_gb_per_s);
+  const double arithmetic = KernelFlopsUs(node, symbols, device, shard.work);
   return {.us = std::max(memory, arithmetic) + device.kernel_us, .arithmetic_us = arithmetic};
+}
+
+double ArithmeticOf(const Node& node, SymbolValues symbols, const NodeShard& shard) {
+  return shard.work * FlopsOf(node, symbols);
+}
+
+double BytesOf(const Node& node, SymbolValues symbols, const NodeShard& shard) {
+  return OperandBytes(node, symbols, shard) + ResultBytes(node, symbols, shard);
 }
 
 }  // namespace gt

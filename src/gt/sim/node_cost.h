@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -44,7 +45,19 @@ struct NodeCost {
   double taken = 0;  // of a collective: the share of multiprocessors that it takes from kernels
 };
 
+// What one rank computes of a node, as parts of the whole between 0 and 1. Empty: all of each.
+struct NodeShard {
+  double work = 1;
+  std::span<const double> operands = {};
+  std::span<const double> results = {};
+};
+
 // Of anything but a collective, which is a matter of links.
-NodeCost EstimateNode(const Node& node, SymbolValues symbols, const DeviceSpeed& device);
+NodeCost EstimateNode(const Node& node, SymbolValues symbols, const DeviceSpeed& device,
+                      const NodeShard& shard = {});
+
+// Floating-point operations of the node, and bytes of all its operands and results.
+double ArithmeticOf(const Node& node, SymbolValues symbols, const NodeShard& shard = {});
+double BytesOf(const Node& node, SymbolValues symbols, const NodeShard& shard = {});
 
 }  // namespace gt

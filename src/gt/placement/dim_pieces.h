@@ -1,0 +1,40 @@
+// Which pieces the dimensions of a step's tensors have, and how operators shard them.
+//
+// A view that makes [batch * sequence, width] of [batch, sequence, width] hides two dimensions in one.
+// Both stay visible here as pieces of it: every view says at which strides the dimensions on its two
+// sides begin, and operators carry these cuts from tensor to tensor. Views then need no rules of their
+// own, since the pieces on both sides are the same.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gt/placement/folding.h"
+#include "gt/placement/layout.h"
+
+namespace gt::placement {
+
+// A way of sharding along one axis, by pieces (as ShardingRow is by dimensions).
+struct PieceRow {
+  std::vector<ShardState> operands;
+  std::vector<ShardState> results;
+  ShardMethod method = ShardMethod::kPlain;
+  int8_t statistics = 0;
+  // The number of shards must divide this; 0: any number.
+  int64_t multiple = 0;
+  // Cuts something: each rank has less to do. Not so ways that only pass partial sums on.
+  bool divides = true;
+};
+
+// Of one class of a folding.
+struct ClassPieces {
+  std::vector<Pieces> operands;
+  std::vector<Pieces> results;
+  std::vector<PieceRow> rows;  // the first: every rank does everything
+  bool has_rule = true;
+};
+
+std::vector<ClassPieces> FindPieces(const Folding& folding, SymbolValues symbols);
+
+}  // namespace gt::placement

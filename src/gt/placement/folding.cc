@@ -1,0 +1,208 @@
+#include "gt/placement/folding.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+
+#include "gt/ir/node_map.h"
+
+namespace gt::placement {
+namespace {
+
+uint64_t Mixed(uint64_t state, uint64_t value) {
+  state = (state ^ value) * 0x9fb21c651e98df25ull;
+  return state ^ (state >> 32);
+}
+
+// What tells nodes apart: their work, their phase, and which operands are inputs of the graph.
+uint64_t TokenOf(const Graph& graph, const Node& node) {
+  uint64_t token = Mixed(HashOfCall(node), static_cast<uint64_t>(node.meta().phase));
+  for (int32_t i = 0; i < node.operand_count(); ++i) {
+    const Value& operand = *node.operand(i);
+    if (!operand.is_input()) continue;
+    const Input& input = *graph.inputs()[static_cast<size_t>(operand.index())];
+    // Parameters of equal layers are alike; any other input is one of a kind.
+    const bool own = input.role == InputRole::kParameter;
+    token = Mixed(token, static_cast<uint64_t>(i) << 32 |
+                             static_cast<uint64_t>(own ? 0 : operand.index() + 1));
+  }
+  return token;
+}
+
+// Position i of [begin, end) is like position i + period, wherever both are inside.
+struct Repeat {
+  size_t begin, end, period;
+};
+
+// Stretches that follow each other, found by looking for the last place where the next `window` nodes
+// were the same.
+std::vector<Repeat> FindRepeats(const std::vector<uint64_t>& tokens, size_t window,
+                                const std::vector<bool>& taken) {
+  std::vector<Repeat> repeats;
+  if (tokens.size() < window) return repeats;
+  std::unordered_map<uint64_t, size_t> last;
+  size_t run_begin = 0, run_period = 0;
+  auto close = [&](size_t stop) {
+    // The run compares [run_begin, stop) with what is a period before it.
+    if (run_period == 0 || stop + window - 1 < run_begin + run_period) return;
+    repeats.push_back({run_begin - run_period, stop + window - 1, run_period});
+  };
+  for (size_t i = 0; i + window <= tokens.size(); ++i) {
+    uint64_t hash = 0;
+    bool free = true;
+    for (size_t j = i; j < i + window; ++j) {
+      hash = Mixed(hash, tokens[j]);
+      free = free && !taken[j];
+    }
+    size_t period = 0;
+    if (free) {
+      auto [found, is_new] = last.try_emplace(hash, i);
+      if (!is_new) {
+        period = i - found->second;
+        found->second = i;
+      }
+    }
+    if (period == run_period) continue;
+    close(i);
+    run_begin = i;
+    run_period = period;
+  }
+  close(tokens.size() - window + 1);
+  return repeats;
+}
+
+// Gives each position a representative: itself, or the position it is like in the first stretch.
+std::vector<size_t> Representatives(const std::vector<uint64_t>& tokens) {
+  std::vector<size_t> first(tokens.size());
+  for (size_t i = 0; i < tokens.size(); ++i) first[i] = i;
+  std::vector<bool> taken(tokens.size(), false);
+  // Long windows find whole layers although parts of a layer look alike; short ones find small layers.
+  for (size_t window : {96, 48, 24, 12, 6}) {
+    for (const Repeat& repeat : FindRepeats(tokens, window, taken)) {
+      bool free = true;
+      for (size_t i = repeat.begin; i < repeat.end; ++i) free = free && !taken[i];
+      if (!free) continue;
+      for (size_t i = repeat.begin; i < repeat.end; ++i) {
+        taken[i] = true;
+        if (i >= repeat.begin + repeat.period) first[i] = first[i - repeat.period];
+      }
+    }
+  }
+  return first;
+}
+
+class Folder {
+ public:
+  Folder(Graph& graph, bool fold) : graph_(graph), nodes_(NodesByNumber(graph)) {
+    const std::vector<size_t> first = FirstOf(fold);
+    FoldInputs(first, fold);
+    FoldNodes(first);
+    AddEdges();
+    AddOutputs();
+  }
+  Folding Take() { return std::move(folding_); }
+
+ private:
+  std::vector<size_t> FirstOf(bool fold) const {
+    std::vector<uint64_t> tokens;
+    for (const Node* node : nodes_) {
+      tokens.push_back(fold ? TokenOf(graph_, *node) : tokens.size());
+    }
+    return Representatives(tokens);
+  }
+
+  // A parameter belongs to the class of the first one that a node of the same class uses in its place.
+  void FoldInputs(const std::vector<size_t>& first, bool fold) {
+    std::map<std::pair<size_t, int32_t>, int32_t> users;  // node and operand to the first input
+    std::vector<int32_t> like(graph_.inputs().size(), -1);
+    for (const Node* node : nodes_) {
+      for (int32_t i = 0; fold && i < node->operand_count(); ++i) {
+        const Value& operand = *node->operand(i);
+        if (!operand.is_input()) continue;
+        const size_t representative = first[static_cast<size_t>(node->number())];
+        auto [user, is_new] = users.try_emplace({representative, i}, operand.index());
+        int32_t& own = like[static_cast<size_t>(operand.index())];
+        if (own < 0) own = is_new ? operand.index() : like[static_cast<size_t>(user->second)];
+      }
+    }
+    folding_.class_of_input.resize(like.size());
+    std::map<int32_t, int32_t> known;
+    for (size_t i = 0; i < like.size(); ++i) {
+      const int32_t key = like[i] < 0 ? static_cast<int32_t>(i) : like[i];
+      auto [found, is_new] = known.try_emplace(key, Size());
+      if (is_new) folding_.classes.push_back({.input = graph_.inputs()[i].get()});
+      folding_.class_of_input[i] = found->second;
+      folding_.classes[static_cast<size_t>(found->second)].members.push_back(
+          static_cast<int32_t>(i));
+    }
+  }
+
+  void FoldNodes(const std::vector<size_t>& first) {
+    folding_.class_of_node.resize(first.size());
+    for (size_t i = 0; i < first.size(); ++i) {
+      if (first[i] == i) {
+        folding_.class_of_node[i] = Size();
+        folding_.classes.push_back({.node = nodes_[static_cast<int32_t>(i)]});
+      } else {
+        folding_.class_of_node[i] = folding_.class_of_node[first[i]];
+      }
+      folding_.classes[static_cast<size_t>(folding_.class_of_node[i])].members.push_back(
+          static_cast<int32_t>(i));
+    }
+  }
+
+  int32_t ClassOf(const Value& value) const {
+    return value.is_input()
+               ? folding_.class_of_input[static_cast<size_t>(value.index())]
+               : folding_.class_of_node[static_cast<size_t>(value.producer()->number())];
+  }
+  static int32_t ResultOf(const Value& value) { return value.is_input() ? 0 : value.index(); }
+
+  void AddEdges() {
+    std::map<std::tuple<int32_t, int32_t, int32_t, int32_t>, int32_t> counts;
+    for (const Node* node : nodes_) {
+      const int32_t to = folding_.class_of_node[static_cast<size_t>(node->number())];
+      for (int32_t i = 0; i < node->operand_count(); ++i) {
+        const Value& operand = *node->operand(i);
+        ++counts[{to, i, ClassOf(operand), ResultOf(operand)}];
+      }
+    }
+    for (const auto& [key, count] : counts) {
+      const auto& [to, operand, from, result] = key;
+      folding_.edges.push_back({from, result, to, operand, count});
+    }
+  }
+
+  void AddOutputs() {
+    std::unordered_map<std::string, int32_t> inputs;
+    for (const auto& input : graph_.inputs()) {
+      inputs[input->name] = folding_.class_of_input[static_cast<size_t>(input->value.index())];
+    }
+    std::map<std::tuple<int32_t, int32_t, OutputRole, int32_t>, int32_t> counts;
+    for (const auto& output : graph_.outputs()) {
+      const Value& value = *output->value();
+      const bool owned =
+          output->role == OutputRole::kGradient || output->role == OutputRole::kBufferUpdate;
+      auto owner = owned ? inputs.find(output->name) : inputs.end();
+      ++counts[{ClassOf(value), ResultOf(value), output->role,
+                owner == inputs.end() ? -1 : owner->second}];
+    }
+    for (const auto& [key, count] : counts) {
+      const auto& [from, result, role, input] = key;
+      folding_.outputs.push_back({from, result, role, input, count});
+    }
+  }
+
+  int32_t Size() const { return static_cast<int32_t>(folding_.classes.size()); }
+
+  Graph& graph_;
+  NodeMap<Node*> nodes_;
+  Folding folding_;
+};
+
+}  // namespace
+
+Folding Fold(Graph& graph, bool fold) { return Folder(graph, fold).Take(); }
+
+}  // namespace gt::placement

@@ -1,0 +1,406 @@
+#include "gt/placement/place_problem.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "gt/base/error.h"
+#include "gt/base/fqn_pattern.h"
+#include "gt/sim/type_sizes.h"
+
+namespace gt::placement {
+namespace {
+
+constexpr uint8_t kForwardUse = 1, kBackwardUse = 2;
+
+bool IsBackward(const FoldedClass& of) {
+  return of.node != nullptr && of.node->meta().is_backward();
+}
+
+bool IsParameter(const FoldedClass& of) {
+  return of.input != nullptr && of.input->role == InputRole::kParameter;
+}
+
+// A conversion between floating-point types: how many bytes an element gains.
+int WidensBy(const Node* node) {
+  if (node == nullptr || node->operand_count() != 1 || node->result_count() != 1) return 0;
+  const TensorType &from = node->operand(0)->type(), &to = node->result()->type();
+  if (!IsFloating(from.dtype) || !IsFloating(to.dtype) || from.sizes != to.sizes) return 0;
+  return ItemSize(to.dtype) - ItemSize(from.dtype);
+}
+
+}  // namespace
+
+PlaceProblem::PlaceProblem(Graph& graph, const Pricing& pricing, ProblemOptions options)
+    : graph_(graph),
+      pricing_(pricing),
+      options_(std::move(options)),
+      folding_(Fold(graph, options_.fold)),
+      pieces_(FindPieces(folding_, graph.shapes().Hints())) {
+  MakeStrategies();
+  ApplyPins();
+  if (options_.finest_parameters) KeepFinestParameters();
+  FollowParameters();
+  MakeVariables();
+  MarkCasts();
+  MakeMatrices();
+}
+
+void PlaceProblem::MakeStrategies() {
+  std::set<std::string> without;
+  for (size_t i = 0; i < folding_.classes.size(); ++i) {
+    const FoldedClass& of = folding_.classes[i];
+    if (of.input != nullptr) {
+      strategies_.push_back(InputStrategies(pieces_[i].results[0], pricing_.mesh()));
+      continue;
+    }
+    if (!pieces_[i].has_rule) without.insert(of.node->op().name.str());
+    strategies_.push_back(StrategiesOf(*of.node, pieces_[i], graph_.shapes().Hints(), pricing_));
+  }
+  without_rule_.assign(without.begin(), without.end());
+}
+
+void PlaceProblem::ApplyPins() {
+  for (const Pin& pin : options_.pins) {
+    bool used = false;
+    for (size_t i = 0; i < folding_.classes.size(); ++i) {
+      const FoldedClass& of = folding_.classes[i];
+      const bool named = MatchesFqn(pin.pattern, of.input != nullptr
+                                                     ? std::string_view(of.input->name)
+                                                     : std::string_view(of.node->result()->name()));
+      if (!named) continue;
+      used = true;
+      const Pieces& pieces = pieces_[i].results[0];
+      const std::optional<Layout> layout = ParseLayout(pin.layout, pieces, pricing_.mesh());
+      if (!layout) {
+        Fail(ErrorCode::kBadPin, "--pin {}={}: {} cannot be laid out like that on mesh {}",
+             pin.pattern, pin.layout, of.name(), pricing_.mesh().ToString());
+      }
+      std::erase_if(strategies_[i],
+                    [&](const Strategy& strategy) { return strategy.results[0] != *layout; });
+      if (strategies_[i].empty()) {
+        Fail(ErrorCode::kBadPin, "--pin {}={}: {} cannot be computed in that layout", pin.pattern,
+             pin.layout, of.name());
+      }
+    }
+    if (!used) {
+      Fail(ErrorCode::kBadPin, "--pin {}={}: no parameter, input or value has that name",
+           pin.pattern, pin.layout);
+    }
+  }
+}
+
+void PlaceProblem::KeepFinestParameters() {
+  const DeviceMesh& mesh = pricing_.mesh();
+  for (size_t i = 0; i < folding_.classes.size(); ++i) {
+    if (!IsParameter(folding_.classes[i])) continue;
+    const Pieces& pieces = pieces_[i].results[0];
+    auto fraction = [&](const Strategy& strategy) {
+      return LocalFraction(strategy.results[0], pieces, mesh);
+    };
+    double finest = 1;
+    for (const Strategy& strategy : strategies_[i]) finest = std::min(finest, fraction(strategy));
+    const double bound = std::max(finest, 1.0 / static_cast<double>(mesh.ranks()));
+    std::erase_if(strategies_[i], [&](const Strategy& strategy) {
+      return fraction(strategy) > bound * (1 + 1e-9);
+    });
+  }
+}
+
+void PlaceProblem::FollowParameters() {
+  const size_t count = folding_.classes.size();
+  uses_.resize(count);
+  for (const FoldedEdge& edge : folding_.edges) {
+    uses_[static_cast<size_t>(edge.from)].push_back(edge);
+  }
+  of_parameters_.assign(count, false);
+  of_gradients_.assign(count, false);
+  phases_.assign(count, 0);
+  for (size_t i = 0; i < count; ++i) {
+    const FoldedClass& of = folding_.classes[i];
+    of_parameters_[i] = IsParameter(of) || (of.node != nullptr && of.node->operand_count() > 0 &&
+                                            !of.node->op().random);
+  }
+  for (const FoldedEdge& edge : folding_.edges) {  // producers come before their users
+    if (!of_parameters_[static_cast<size_t>(edge.from)]) {
+      of_parameters_[static_cast<size_t>(edge.to)] = false;
+    }
+  }
+  std::vector<bool> returned(count, false), gradient(count, false);
+  for (const FoldedOutput& output : folding_.outputs) {
+    auto from = static_cast<size_t>(output.from);
+    (output.role == OutputRole::kGradient ? gradient : returned)[from] = true;
+  }
+  for (size_t i = count; i-- > 0;) {
+    bool only =
+        !returned[i] && (gradient[i] || !uses_[i].empty()) && folding_.classes[i].node != nullptr;
+    for (const FoldedEdge& use : uses_[i]) {
+      auto to = static_cast<size_t>(use.to);
+      // A class that feeds itself is not asked about itself.
+      only = only && (to == i || of_gradients_[to]);
+      if (!of_parameters_[i]) continue;
+      phases_[i] |= of_parameters_[to] && to != i      ? phases_[to]
+                    : IsBackward(folding_.classes[to]) ? kBackwardUse
+                                                       : kForwardUse;
+    }
+    of_gradients_[i] = only;
+  }
+}
+
+void PlaceProblem::MakeVariables() {
+  for (size_t i = 0; i < folding_.classes.size(); ++i) {
+    variables_.push_back({.class_index = static_cast<int32_t>(i)});
+  }
+  for (size_t i = 0; i < folding_.classes.size(); ++i) {
+    for (int32_t result = 0; result < folding_.classes[i].result_count(); ++result) {
+      AddUses(static_cast<int32_t>(i), result);
+    }
+  }
+}
+
+// A value that is used in several places is kept in one layout for all of them.
+void PlaceProblem::AddUses(int32_t class_index, int32_t result) {
+  std::vector<FoldedEdge> uses;
+  for (const FoldedEdge& use : uses_[static_cast<size_t>(class_index)]) {
+    if (use.result == result) uses.push_back(use);
+  }
+  std::vector<FoldedOutput> outputs;
+  for (const FoldedOutput& output : folding_.outputs) {
+    if (output.from == class_index && output.result == result) outputs.push_back(output);
+  }
+  const FoldedClass& of = ClassAt(class_index);
+  int32_t from = class_index;
+  if (uses.size() + outputs.size() > 1) {
+    from = static_cast<int32_t>(variables_.size());
+    const Pieces& pieces =
+        pieces_[static_cast<size_t>(class_index)].results[static_cast<size_t>(result)];
+    variables_.push_back({.class_index = class_index,
+                          .result = result,
+                          .layouts = LayoutsOf(pieces, pricing_.mesh())});
+    AddEdge({class_index, from, class_index, result, -1, of.count()});
+  }
+  for (const FoldedEdge& use : uses) {
+    AddEdge({from, use.to, class_index, result, use.operand, use.count});
+  }
+  for (const FoldedOutput& output : outputs) {
+    if (output.input >= 0) {
+      AddEdge({from, output.input, class_index, result, -1, output.count});
+    } else {
+      outputs_.push_back({from, class_index, result, output.count});
+    }
+  }
+}
+
+void PlaceProblem::AddEdge(PlacedEdge edge) {
+  auto of = static_cast<size_t>(edge.class_index);
+  if (pricing_.formulas() == CostFormulas::kSimulated) {
+    if (of_parameters_[of]) {
+      const bool kept = variables_[static_cast<size_t>(edge.to)].result >= 0;
+      uint8_t phases = phases_[of];
+      if (!kept && edge.operand >= 0) {
+        auto to = static_cast<size_t>(edge.to);
+        phases = of_parameters_[to]             ? phases_[to]
+                 : IsBackward(ClassAt(edge.to)) ? kBackwardUse
+                                                : kForwardUse;
+      }
+      edge.forward = (phases & kForwardUse) != 0 ? 1 : 0;
+      const bool again = options_.reshard_after_forward || edge.forward == 0;
+      edge.backward = (phases & kBackwardUse) != 0 && again ? 1 : 0;
+      edge.visible = 0;
+    } else if (of_gradients_[of]) {
+      edge.backward = 1;
+      edge.visible = 0;
+    }
+  }
+  edges_.push_back(edge);
+}
+
+// Parameters are gathered in the type they are computed in, and gradients summed in the one they are
+// stored in.
+void PlaceProblem::MarkCasts() {
+  std::vector<bool> before_cast(folding_.classes.size(), false);
+  for (size_t i = folding_.classes.size(); i-- > 0;) {
+    const Node* node = folding_.classes[i].node;
+    if (node == nullptr || node->operand_count() != 1 || !of_gradients_[i]) continue;
+    bool leads = WidensBy(node) > 0;
+    for (const FoldedEdge& use : uses_[i]) {
+      leads |= use.to != static_cast<int32_t>(i) && before_cast[static_cast<size_t>(use.to)];
+    }
+    before_cast[i] = leads;
+  }
+  for (PlacedEdge& edge : edges_) {
+    const FoldedClass& from = ClassAt(edge.class_index);
+    if (edge.operand < 0) {
+      const bool kept = variables_[static_cast<size_t>(edge.to)].result >= 0;
+      const auto& uses = uses_[static_cast<size_t>(edge.class_index)];
+      edge.stays = kept && IsParameter(from) &&
+                   std::all_of(uses.begin(), uses.end(), [&](const FoldedEdge& use) {
+                     return WidensBy(ClassAt(use.to).node) < 0;
+                   });
+      continue;
+    }
+    const FoldedClass& to = ClassAt(edge.to);
+    edge.stays =
+        (IsParameter(from) && WidensBy(to.node) < 0) || before_cast[static_cast<size_t>(edge.to)];
+  }
+}
+
+const Layout& PlaceProblem::ResultLayout(int32_t variable, int32_t label, int32_t result) const {
+  const PlacedVariable& of = variables_[static_cast<size_t>(variable)];
+  if (of.result >= 0) return of.layouts[static_cast<size_t>(label)];
+  return strategies_[static_cast<size_t>(of.class_index)][static_cast<size_t>(label)]
+      .results[static_cast<size_t>(result)];
+}
+
+const Layout& PlaceProblem::TargetLayout(const PlacedEdge& edge, int32_t label) const {
+  if (edge.operand < 0) return ResultLayout(edge.to, label, 0);
+  return strategies_[static_cast<size_t>(edge.to)][static_cast<size_t>(label)]
+      .operands[static_cast<size_t>(edge.operand)];
+}
+
+Moved PlaceProblem::MovedBy(const PlacedEdge& edge) const {
+  const TensorType& type = ClassAt(edge.class_index).result_type(edge.result);
+  const SymbolValues symbols = graph_.shapes().Hints();
+  return {
+      .pieces =
+          pieces_[static_cast<size_t>(edge.class_index)].results[static_cast<size_t>(edge.result)],
+      .bytes = static_cast<double>(ElementsOf(type, symbols)) * ItemSize(type.dtype),
+      .contiguous = IsRowMajor(type, symbols)};
+}
+
+Move PlaceProblem::MoveOf(const PlacedEdge& edge, int32_t from_label, int32_t to_label) const {
+  const Moved moved = MovedBy(edge);
+  Move move = pricing_.MoveOf(moved, ResultLayout(edge.from, from_label, edge.result),
+                              TargetLayout(edge, to_label));
+  if (edge.stays && move.count > 0) move.us = kForbidden;
+  return move;
+}
+
+namespace {
+
+// Moves of one kind of tensor, each priced once.
+class MoveTable {
+ public:
+  MoveTable(const Pricing& pricing, const Moved& moved, bool stays)
+      : pricing_(pricing), moved_(moved), stays_(stays) {}
+
+  int32_t IndexOf(const Layout& layout) {
+    auto [found, is_new] = index_.try_emplace(layout, static_cast<int32_t>(layouts_.size()));
+    if (is_new) layouts_.push_back(layout);
+    return found->second;
+  }
+
+  float Cost(int32_t from, int32_t to) {
+    auto [found, is_new] =
+        costs_.try_emplace(static_cast<int64_t>(from) << 32 | static_cast<int64_t>(to), 0.0f);
+    if (is_new) {
+      const Move move = pricing_.MoveOf(moved_, layouts_[static_cast<size_t>(from)],
+                                        layouts_[static_cast<size_t>(to)]);
+      found->second =
+          stays_ && move.count > 0 ? static_cast<float>(kForbidden) : static_cast<float>(move.us);
+    }
+    return found->second;
+  }
+
+ private:
+  const Pricing& pricing_;
+  const Moved moved_;
+  const bool stays_;
+  std::map<Layout, int32_t> index_;
+  std::vector<Layout> layouts_;
+  std::unordered_map<int64_t, float> costs_;
+};
+
+using MoveKey = std::tuple<double, bool, bool, std::vector<std::tuple<int32_t, int64_t, bool>>>;
+
+MoveKey KeyOf(const Moved& moved, bool stays) {
+  std::vector<std::tuple<int32_t, int64_t, bool>> pieces;
+  for (const Piece& piece : moved.pieces) pieces.emplace_back(piece.dim, piece.size, piece.first);
+  return {moved.bytes, moved.contiguous, stays, std::move(pieces)};
+}
+
+}  // namespace
+
+void PlaceProblem::MakeMatrices() {
+  std::map<MoveKey, std::unique_ptr<MoveTable>> tables;
+  std::map<std::tuple<MoveTable*, std::vector<int32_t>, std::vector<int32_t>>, int32_t> known;
+  for (const PlacedEdge& edge : edges_) {
+    const Moved moved = MovedBy(edge);
+    std::unique_ptr<MoveTable>& table = tables[KeyOf(moved, edge.stays)];
+    if (table == nullptr) table = std::make_unique<MoveTable>(pricing_, moved, edge.stays);
+    auto labels = [&](int32_t variable) {
+      const PlacedVariable& of = variables_[static_cast<size_t>(variable)];
+      return static_cast<int32_t>(of.result >= 0
+                                      ? of.layouts.size()
+                                      : strategies_[static_cast<size_t>(of.class_index)].size());
+    };
+    std::vector<int32_t> from, to;
+    for (int32_t label = 0; label < labels(edge.from); ++label) {
+      from.push_back(table->IndexOf(ResultLayout(edge.from, label, edge.result)));
+    }
+    for (int32_t label = 0; label < labels(edge.to); ++label) {
+      to.push_back(table->IndexOf(TargetLayout(edge, label)));
+    }
+    auto [found, is_new] =
+        known.try_emplace({table.get(), from, to}, static_cast<int32_t>(matrices_.size()));
+    matrix_of_edge_.push_back(found->second);
+    if (!is_new) continue;
+    CostMatrix matrix{static_cast<int32_t>(from.size()), static_cast<int32_t>(to.size()), {}};
+    matrix.values.reserve(from.size() * to.size());
+    for (int32_t row : from) {
+      for (int32_t column : to) matrix.values.push_back(table->Cost(row, column));
+    }
+    matrices_.push_back(std::move(matrix));
+  }
+}
+
+LabelProblem PlaceProblem::Labels(const Weights& weights) const {
+  LabelProblem problem;
+  problem.matrices = matrices_;
+  for (const PlacedVariable& of : variables_) {
+    Variable& variable = problem.variables.emplace_back();
+    if (of.result >= 0) {
+      variable.costs.assign(of.layouts.size(), 0);
+      continue;
+    }
+    const FoldedClass& folded = ClassAt(of.class_index);
+    const double kernels = IsBackward(folded) ? weights.backward_kernels : weights.forward_kernels;
+    for (const Strategy& strategy : strategies_[static_cast<size_t>(of.class_index)]) {
+      variable.costs.push_back(folded.count() *
+                               (kernels * strategy.kernel_us + strategy.collective_us));
+    }
+  }
+  for (const Output& output : outputs_) {
+    const PlacedEdge edge{output.variable, 0, output.class_index, output.result};
+    const Moved moved = MovedBy(edge);
+    Variable& variable = problem.variables[static_cast<size_t>(output.variable)];
+    for (size_t label = 0; label < variable.costs.size(); ++label) {
+      const Layout& layout =
+          ResultLayout(output.variable, static_cast<int32_t>(label), output.result);
+      variable.costs[label] += output.count * pricing_.MoveOf(moved, layout, Layout{}).us;
+    }
+  }
+  for (size_t i = 0; i < edges_.size(); ++i) {
+    const PlacedEdge& edge = edges_[i];
+    const double factor = edge.count * (edge.visible + weights.forward_moves * edge.forward +
+                                        weights.backward_moves * edge.backward);
+    if (edge.from != edge.to) {
+      problem.edges.push_back({edge.from, edge.to, matrix_of_edge_[i], factor});
+      continue;
+    }
+    const CostMatrix& matrix = matrices_[static_cast<size_t>(matrix_of_edge_[i])];
+    std::vector<double>& costs = problem.variables[static_cast<size_t>(edge.from)].costs;
+    for (size_t label = 0; label < costs.size(); ++label) {
+      const float own = matrix.At(static_cast<int32_t>(label), static_cast<int32_t>(label));
+      // A move that is free while it is hidden is still no move that cannot be made.
+      costs[label] += own == static_cast<float>(kForbidden) ? kForbidden : factor * own;
+    }
+  }
+  return problem;
+}
+
+}  // namespace gt::placement

@@ -1,0 +1,116 @@
+// The placement of a step as a problem of labels: a variable for every class of nodes and inputs, whose
+// labels are its strategies, and one for every value that several nodes use, whose labels are the
+// layouts in which it is kept for all of them. Edges are what moves of tensors cost.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gt/placement/folding.h"
+#include "gt/placement/label_problem.h"
+#include "gt/placement/strategies.h"
+
+namespace gt::placement {
+
+// Why a variable exists.
+struct PlacedVariable {
+  int32_t class_index = 0;
+  int32_t result = -1;               // of a kept value; -1: the class itself
+  std::vector<Layout> layouts = {};  // of a kept value, by label
+};
+
+// Why an edge exists: where a tensor is moved.
+struct PlacedEdge {
+  int32_t from = 0;  // variables
+  int32_t to = 0;
+  int32_t class_index = 0;  // whose value it is
+  int32_t result = 0;
+  int32_t operand = -1;  // of `to`; -1: `to` is a kept value, or a parameter whose gradient this is
+  int32_t count = 0;     // of such places in the step
+  // How often the tensor is moved in each place: while nothing else can be done; while kernels of the
+  // forward run (gathers of parameters); while those of the backward run (gathers, sums of gradients).
+  int32_t visible = 1, forward = 0, backward = 0;
+  bool stays = false;  // nothing may be sent here: a cast comes first
+};
+
+// A demand: the values that match a pattern are laid out like that.
+struct Pin {
+  std::string pattern;  // of a parameter, an input, or a module whose results are meant
+  std::string layout;   // "S(0)R"
+};
+
+struct ProblemOptions {
+  bool fold = true;
+  // Gathered parameters are freed after the forward and gathered again: their moves count twice.
+  bool reshard_after_forward = true;
+  // Every parameter is cut as finely as its best layout allows, as AutoParallel's default demands.
+  bool finest_parameters = false;
+  std::vector<Pin> pins = {};
+};
+
+// Everything about the placement of one graph on one mesh. The graph and the pricing must outlive it.
+class PlaceProblem {
+ public:
+  PlaceProblem(Graph& graph, const Pricing& pricing, ProblemOptions options);
+
+  const Graph& graph() const { return graph_; }
+  const Pricing& pricing() const { return pricing_; }
+  const Folding& folding() const { return folding_; }
+  const std::vector<ClassPieces>& pieces() const { return pieces_; }
+  const std::vector<std::vector<Strategy>>& strategies() const { return strategies_; }
+  const std::vector<PlacedVariable>& variables() const { return variables_; }
+  const std::vector<PlacedEdge>& edges() const { return edges_; }
+  // Operators without a rule: every rank computes all of them.
+  const std::vector<std::string>& without_rule() const { return without_rule_; }
+
+  // The layout that a label of a variable gives to the value that an edge moves away from it.
+  const Layout& ResultLayout(int32_t variable, int32_t label, int32_t result) const;
+  // The layout in which an edge delivers.
+  const Layout& TargetLayout(const PlacedEdge& edge, int32_t label) const;
+  Moved MovedBy(const PlacedEdge& edge) const;
+  Move MoveOf(const PlacedEdge& edge, int32_t from_label, int32_t to_label) const;
+
+  // Costs with factors: of kernels by phase, of what can be hidden by phase.
+  struct Weights {
+    double forward_kernels = 1, backward_kernels = 1;
+    double forward_moves = 1, backward_moves = 1;
+  };
+  LabelProblem Labels(const Weights& weights) const;
+
+ private:
+  struct Output {  // that every rank has whole
+    int32_t variable = 0, class_index = 0, result = 0, count = 0;
+  };
+
+  void MakeStrategies();
+  void ApplyPins();
+  void KeepFinestParameters();
+  void FollowParameters();
+  void MakeVariables();
+  void AddUses(int32_t class_index, int32_t result);
+  void AddEdge(PlacedEdge edge);
+  void MarkCasts();
+  void MakeMatrices();
+  const FoldedClass& ClassAt(int32_t i) const { return folding_.classes[static_cast<size_t>(i)]; }
+
+  Graph& graph_;
+  const Pricing& pricing_;
+  ProblemOptions options_;
+  Folding folding_;
+  std::vector<ClassPieces> pieces_;
+  std::vector<std::vector<Strategy>> strategies_;
+  std::vector<PlacedVariable> variables_;  // the first ones are the classes, in their order
+  std::vector<PlacedEdge> edges_;
+  std::vector<Output> outputs_;
+  std::vector<std::vector<FoldedEdge>> uses_;  // by class
+  std::vector<bool> of_parameters_,
+      of_gradients_;  // by class: made of them alone, leads to them alone
+  std::vector<uint8_t>
+      phases_;  // of those made of parameters: who uses them, forward 1, backward 2
+  std::vector<CostMatrix> matrices_;
+  std::vector<int32_t> matrix_of_edge_;
+  std::vector<std::string> without_rule_;
+};
+
+}  // namespace gt::placement

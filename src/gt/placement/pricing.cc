@@ -1,0 +1,199 @@
+#include "gt/placement/pricing.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "gt/placement/label_problem.h"
+
+namespace gt::placement {
+namespace {
+
+// AutoParallel's device: an H100. Times in microseconds.
+namespace upstream {
+
+constexpr double kReached = 0.70;
+constexpr double kMemoryBytesPerUs = 3.35 * 1024 * 1024 * 1024 * 1024 / 1e6;
+constexpr double kShortestUs = 7;
+constexpr double kTransitionUs = 1;
+
+double MemoryUs(double bytes) {
+  return std::max(bytes / kMemoryBytesPerUs / kReached, kShortestUs);
+}
+
+double FlopsPerUs(DType dtype) {
+  const double tflops = dtype == DType::kFloat64 ? 67 : ItemSize(dtype) >= 4 ? 494 : 989;
+  return tflops * 1e6;
+}
+
+bool CountsFlops(const Operator& op) {
+  return op.work == Work::kProduct || op.work == Work::kGroupedProduct ||
+         op.work == Work::kAttention;
+}
+
+double KernelUs(const Node& node, SymbolValues symbols, const NodeShard& shard) {
+  if (node.op().is_view() || node.op().aliasing == Aliasing::kAlways) return 0;
+  const double memory = MemoryUs(BytesOf(node, symbols, shard));
+  if (!CountsFlops(node.op()) || node.operand_count() == 0) return memory;
+  const double rate = kReached * FlopsPerUs(node.operand(0)->type().dtype);
+  return std::max(ArithmeticOf(node, symbols, shard) / rate, memory);
+}
+
+}  // namespace upstream
+
+bool IsFirstDim(const Moved& tensor, ShardState piece) {
+  return piece >= 0 && tensor.pieces[static_cast<size_t>(piece)].dim == 0;
+}
+
+// Shards of it follow each other in memory: nothing in front of it is longer than 1.
+bool IsOutermost(const Moved& tensor, ShardState piece) {
+  for (int32_t i = 0; i < piece; ++i) {
+    if (tensor.pieces[static_cast<size_t>(i)].size > 1) return false;
+  }
+  return true;
+}
+
+constexpr AxisMask Bit(int axis) { return static_cast<AxisMask>(1 << axis); }
+
+}  // namespace
+
+Pricing::Pricing(const DeviceMesh& mesh, const LinkModel& links, DeviceSpeed device,
+                 CostFormulas formulas)
+    : mesh_(mesh), links_(links), device_(std::move(device)), formulas_(formulas) {
+  for (int axes = 0; axes < 1 << mesh.axes(); ++axes) {
+    spans_[static_cast<size_t>(axes)] =
+        mesh.Span(static_cast<AxisMask>(axes), links.cluster().gpus_per_node);
+  }
+}
+
+double Pricing::KernelUs(const Node& node, SymbolValues symbols, const NodeShard& shard) const {
+  if (formulas_ == CostFormulas::kAutoparallel) return upstream::KernelUs(node, symbols, shard);
+  if (!TakesTime(node, symbols)) return 0;
+  return EstimateNode(node, symbols, device_, shard).us;
+}
+
+double Pricing::CollectiveUs(Collective kind, double bytes, AxisMask axes) const {
+  return links_.Microseconds(kind, static_cast<int64_t>(bytes), spans_[axes]);
+}
+
+double Pricing::CopyUs(double bytes) const {
+  if (formulas_ == CostFormulas::kAutoparallel) return upstream::MemoryUs(2 * bytes);
+  return 2 * bytes / (1e3 * device_.memory_gb_per_s) + device_.kernel_us;
+}
+
+void Pricing::AddStep(Move& move, Collective kind, AxisMask axes, double bytes) const {
+  const double us = CollectiveUs(kind, bytes, axes);
+  move.steps[static_cast<size_t>(move.count++)] = {kind, axes, bytes, us};
+  move.us += us;
+}
+
+Move Pricing::MoveOf(const Moved& tensor, const Layout& from, const Layout& to) const {
+  if (from == to) return {};
+  for (int axis = 0; axis < mesh_.axes(); ++axis) {
+    if (to[axis] == kPartial && from[axis] != kPartial) return {.us = kForbidden};
+  }
+  return formulas_ == CostFormulas::kAutoparallel ? MoveAxisByAxis(tensor, from, to)
+                                                  : MoveTogether(tensor, from, to);
+}
+
+// As AutoParallel prices it: each axis on its own, from the first to the last.
+Move Pricing::MoveAxisByAxis(const Moved& tensor, const Layout& from, const Layout& to) const {
+  Move move;
+  move.us = upstream::kTransitionUs;
+  if (std::all_of(from.axes.begin(), from.axes.end(), [](ShardState s) { return s == kWhole; })) {
+    return move;
+  }
+  double bytes = tensor.bytes;
+  bool sums_to_shards = mesh_.axes() == 2;
+  for (int axis = 0; axis < mesh_.axes(); ++axis) {
+    if (from[axis] >= 0) bytes /= static_cast<double>(mesh_.size(axis));
+    sums_to_shards = sums_to_shards && from[axis] == kPartial && to[axis] >= 0;
+  }
+  bool contiguous = tensor.contiguous;
+  auto copy = [&] { move.copy_us += CopyUs(bytes); };
+  for (int i = 0; i < mesh_.axes(); ++i) {
+    const int axis = sums_to_shards ? mesh_.axes() - 1 - i : i;
+    const ShardState source = from[axis], target = to[axis];
+    if (source == target) continue;
+    const auto ranks = static_cast<double>(mesh_.size(axis));
+    if (source != kWhole && !contiguous) {
+      copy();
+      contiguous = true;
+    }
+    if (source == kPartial && target == kWhole) {
+      AddStep(move, Collective::kAllReduce, Bit(axis), bytes);
+    } else if (source == kPartial) {
+      AddStep(move, Collective::kReduceScatter, Bit(axis), bytes);
+      if (!IsFirstDim(tensor, target)) copy();
+      bytes /= ranks;
+    } else if (source >= 0 && target == kWhole) {
+      bytes *= ranks;
+      AddStep(move, Collective::kAllGather, Bit(axis), bytes);
+      if (!IsFirstDim(tensor, source)) copy();
+    } else if (source >= 0) {
+      AddStep(move, Collective::kAllToAll, Bit(axis), bytes);
+      if (!IsFirstDim(tensor, source)) copy();
+      if (!IsFirstDim(tensor, target)) copy();
+    }
+  }
+  move.us += move.copy_us;
+  return move;
+}
+
+// As gt would run it: first what makes the tensor smaller, last what makes it larger, and one collective
+// for all axes along which the same happens to the same piece.
+Move Pricing::MoveTogether(const Moved& tensor, const Layout& from, const Layout& to) const {
+  Move move;
+  double bytes = tensor.bytes * LocalFraction(from, tensor.pieces, mesh_);
+  AxisMask summed = 0;
+  AxisMask done = 0;
+  auto alike = [&](int first, auto&& same) {
+    AxisMask axes = 0;
+    for (int axis = first; axis < mesh_.axes(); ++axis) {
+      if (((done >> axis) & 1) == 0 && same(axis)) axes |= Bit(axis);
+    }
+    done |= axes;
+    return axes;
+  };
+  auto ranks = [&](AxisMask axes) { return static_cast<double>(mesh_.Size(axes)); };
+  for (int axis = 0; axis < mesh_.axes(); ++axis) {  // each rank takes its shard of what it has
+    if (from[axis] == kWhole && to[axis] >= 0) {
+      bytes /= ranks(Bit(axis));
+      done |= Bit(axis);
+    }
+  }
+  for (int axis = 0; axis < mesh_.axes(); ++axis) {
+    if (((done >> axis) & 1) != 0 || from[axis] != kPartial || to[axis] < 0) continue;
+    const AxisMask axes =
+        alike(axis, [&](int a) { return from[a] == kPartial && to[a] == to[axis]; });
+    if (!IsOutermost(tensor, to[axis])) move.copy_us += CopyUs(bytes);
+    AddStep(move, Collective::kReduceScatter, axes, bytes);
+    bytes /= ranks(axes);
+  }
+  for (int axis = 0; axis < mesh_.axes(); ++axis) {
+    if (((done >> axis) & 1) != 0 || from[axis] < 0 || to[axis] < 0 || from[axis] == to[axis]) {
+      continue;
+    }
+    const AxisMask axes =
+        alike(axis, [&](int a) { return from[a] == from[axis] && to[a] == to[axis]; });
+    if (!IsOutermost(tensor, to[axis])) move.copy_us += CopyUs(bytes);
+    AddStep(move, Collective::kAllToAll, axes, bytes);
+    if (!IsOutermost(tensor, from[axis])) move.copy_us += CopyUs(bytes);
+  }
+  for (int axis = 0; axis < mesh_.axes(); ++axis) {
+    if (from[axis] == kPartial && to[axis] == kWhole) summed |= Bit(axis);
+  }
+  if (summed != 0) AddStep(move, Collective::kAllReduce, summed, bytes);
+  for (int axis = 0; axis < mesh_.axes(); ++axis) {
+    if (((done >> axis) & 1) != 0 || from[axis] < 0 || to[axis] != kWhole) continue;
+    const AxisMask axes =
+        alike(axis, [&](int a) { return from[a] == from[axis] && to[a] == kWhole; });
+    bytes *= ranks(axes);
+    AddStep(move, Collective::kAllGather, axes, bytes);
+    if (!IsOutermost(tensor, from[axis])) move.copy_us += CopyUs(bytes);
+  }
+  if (move.count > 0 && !tensor.contiguous) move.copy_us += CopyUs(bytes);
+  move.us += move.copy_us;
+  return move;
+}
+
+}  // namespace gt::placement

@@ -1,0 +1,168 @@
+#include "gt/placement/strategies.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace gt::placement {
+namespace {
+
+class Enumerator {
+ public:
+  Enumerator(const Node& node, const ClassPieces& pieces, SymbolValues symbols,
+             const Pricing& pricing)
+      : node_(node), pieces_(pieces), symbols_(symbols), pricing_(pricing) {
+    chosen_.resize(static_cast<size_t>(mesh().axes()));
+    Strategy all;
+    all.operands.resize(pieces.operands.size());
+    all.results.resize(pieces.results.size());
+    Choose(0, all);
+  }
+  std::vector<Strategy> Take() { return std::move(strategies_); }
+
+ private:
+  const DeviceMesh& mesh() const { return pricing_.mesh(); }
+
+  void Choose(int axis, const Strategy& before) {
+    if (axis == mesh().axes()) {
+      Add(before);
+      return;
+    }
+    for (const PieceRow& row : pieces_.rows) {
+      Strategy strategy = before;
+      if (!Apply(row, axis, strategy)) continue;
+      chosen_[static_cast<size_t>(axis)] = &row;
+      Choose(axis + 1, strategy);
+    }
+  }
+
+  // Whether the row is possible along this axis beside what is chosen along those before it.
+  bool Apply(const PieceRow& row, int axis, Strategy& strategy) const {
+    if (row.multiple > 0 && row.multiple % mesh().size(axis) != 0) return false;
+    auto set = [&](std::vector<Layout>& layouts, const std::vector<Pieces>& pieces,
+                   const std::vector<ShardState>& states) {
+      for (size_t i = 0; i < states.size(); ++i) {
+        layouts[i][axis] = states[i];
+        if (states[i] < 0) continue;
+        const Piece& piece = pieces[i][static_cast<size_t>(states[i])];
+        const int64_t ways = WaysOf(layouts[i], pieces[i], mesh())[static_cast<size_t>(states[i])];
+        if (piece.limit() < ways || (row.multiple > 0 && row.multiple % ways != 0)) return false;
+      }
+      return true;
+    };
+    return set(strategy.operands, pieces_.operands, row.operands) &&
+           set(strategy.results, pieces_.results, row.results);
+  }
+
+  bool Fits(const Strategy& strategy) const {
+    for (size_t i = 0; i < strategy.operands.size(); ++i) {
+      if (!placement::Fits(strategy.operands[i], pieces_.operands[i], mesh())) return false;
+    }
+    for (size_t i = 0; i < strategy.results.size(); ++i) {
+      if (!placement::Fits(strategy.results[i], pieces_.results[i], mesh())) return false;
+    }
+    return true;
+  }
+
+  void Add(Strategy strategy) {
+    if (!Fits(strategy)) return;
+    std::vector<double> operands, results;
+    for (size_t i = 0; i < strategy.operands.size(); ++i) {
+      operands.push_back(LocalFraction(strategy.operands[i], pieces_.operands[i], mesh()));
+    }
+    for (size_t i = 0; i < strategy.results.size(); ++i) {
+      results.push_back(LocalFraction(strategy.results[i], pieces_.results[i], mesh()));
+    }
+    strategy.kernel_us = pricing_.KernelUs(
+        node_, symbols_, {.work = WorkOf(), .operands = operands, .results = results});
+    strategy.collective_us = StatisticsUs(strategy);
+    Keep(std::move(strategy));
+  }
+
+  // The part of the arithmetic that the busiest rank does.
+  double WorkOf() const {
+    std::map<std::pair<const Pieces*, ShardState>, int64_t> ways;
+    for (int axis = 0; axis < mesh().axes(); ++axis) {
+      const PieceRow& row = *chosen_[static_cast<size_t>(axis)];
+      if (!row.divides) continue;
+      auto [pieces, piece] = CutBy(row);
+      ways.try_emplace({pieces, piece}, 1).first->second *= mesh().size(axis);
+    }
+    double work = 1;
+    for (const auto& [cut, shards] : ways) {
+      const int64_t extent = (*cut.first)[static_cast<size_t>(cut.second)].limit();
+      work *= static_cast<double>((extent + shards - 1) / shards) / static_cast<double>(extent);
+    }
+    return work;
+  }
+
+  // A tensor that the row cuts, and the piece.
+  std::pair<const Pieces*, ShardState> CutBy(const PieceRow& row) const {
+    for (size_t i = 0; i < row.operands.size(); ++i) {
+      if (row.operands[i] >= 0) return {&pieces_.operands[i], row.operands[i]};
+    }
+    for (size_t i = 0; i < row.results.size(); ++i) {
+      if (row.results[i] >= 0) return {&pieces_.results[i], row.results[i]};
+    }
+    return {&pieces_.results[0], 0};
+  }
+
+  double StatisticsUs(const Strategy& strategy) const {
+    double us = 0;
+    for (int axis = 0; axis < mesh().axes(); ++axis) {
+      const PieceRow& row = *chosen_[static_cast<size_t>(axis)];
+      if (row.statistics == 0 || strategy.results.empty()) continue;
+      const Pieces& pieces = pieces_.results[0];
+      const ShardState cut = row.results[0];
+      double elements = LocalFraction(strategy.results[0], pieces, mesh());
+      for (size_t i = 0; i < pieces.size(); ++i) {
+        const bool reduced = cut >= 0 && pieces[i].dim == pieces[static_cast<size_t>(cut)].dim;
+        if (!reduced) elements *= static_cast<double>(pieces[i].size);
+      }
+      constexpr double kStatisticBytes = 4;
+      us +=
+          row.statistics * pricing_.CollectiveUs(Collective::kAllReduce, elements * kStatisticBytes,
+                                                 static_cast<AxisMask>(1 << axis));
+    }
+    return us;
+  }
+
+  // Of those with the same layouts the cheapest is enough.
+  void Keep(Strategy strategy) {
+    auto [place, is_new] =
+        known_.try_emplace({strategy.operands, strategy.results}, strategies_.size());
+    if (is_new) {
+      strategies_.push_back(std::move(strategy));
+      return;
+    }
+    Strategy& other = strategies_[place->second];
+    if (strategy.kernel_us + strategy.collective_us < other.kernel_us + other.collective_us) {
+      other = std::move(strategy);
+    }
+  }
+
+  const Node& node_;
+  const ClassPieces& pieces_;
+  SymbolValues symbols_;
+  const Pricing& pricing_;
+  std::vector<const PieceRow*> chosen_;
+  std::vector<Strategy> strategies_;
+  std::map<std::pair<std::vector<Layout>, std::vector<Layout>>, size_t> known_;
+};
+
+}  // namespace
+
+std::vector<Strategy> StrategiesOf(const Node& node, const ClassPieces& pieces,
+                                   SymbolValues symbols, const Pricing& pricing) {
+  return Enumerator(node, pieces, symbols, pricing).Take();
+}
+
+std::vector<Strategy> InputStrategies(const Pieces& pieces, const DeviceMesh& mesh) {
+  std::vector<Strategy> strategies;
+  for (const Layout& layout : LayoutsOf(pieces, mesh)) {
+    strategies.push_back({.operands = {}, .results = {layout}});
+  }
+  return strategies;
+}
+
+}  // namespace gt::placement

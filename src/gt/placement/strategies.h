@@ -1,0 +1,26 @@
+// All ways in which a node can be computed on a mesh: one way of sharding for each axis, taken from the
+// operator's rule, with the layouts they ask of operands and give to results, and the time of a rank.
+#pragma once
+
+#include <vector>
+
+#include "gt/placement/dim_pieces.h"
+#include "gt/placement/pricing.h"
+
+namespace gt::placement {
+
+struct Strategy {
+  std::vector<Layout> operands;
+  std::vector<Layout> results;
+  double kernel_us = 0;
+  double collective_us = 0;  // of statistics that are combined within the operator
+};
+
+// Of a node of that class. The first: every rank does everything.
+std::vector<Strategy> StrategiesOf(const Node& node, const ClassPieces& pieces,
+                                   SymbolValues symbols, const Pricing& pricing);
+
+// Of an input: where it may be.
+std::vector<Strategy> InputStrategies(const Pieces& pieces, const DeviceMesh& mesh);
+
+}  // namespace gt::placement
