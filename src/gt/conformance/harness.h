@@ -9,7 +9,8 @@
 //             here, and so does one that pins a symbol by a guard without need;
 //   data      some extents are data symbols. The rule must not ask about them; strides are compared
 //             where these extents are at least 2 (rules take them as neither 0 nor 1).
-// In the static variant the facts that the operator declares are checked as well (fact_checks.h).
+// In the static variant the facts that the operator declares are checked as well (fact_checks.h), and
+// its sharding rule is proved (sharding_checks.h).
 //
 // A file of cases registers generators like this (arguments in schema order, missing ones are left
 // at their defaults):

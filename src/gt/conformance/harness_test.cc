@@ -25,6 +25,7 @@
 
 #include "gt/base/error.h"
 #include "gt/conformance/fact_checks.h"
+#include "gt/conformance/sharding_checks.h"
 #include "gt/testing/slow_tests.h"
 #include "gt/torch_bridge/convert.h"
 
@@ -446,13 +447,13 @@ class Runner {
                                         Evaluated(operand.type.strides, values),
                                         operand.offset.Evaluate(values)));
     }
-    return CallOnTensors(values);
+    return CallOnTensors(c_.args_, values);
   }
 
-  std::string CallOnTensors(SymbolValues values) {
+  std::string CallOnTensors(const std::vector<Argument>& args, SymbolValues values) {
     torch::jit::Stack stack;
-    for (size_t i = 0; i < c_.args_.size(); ++i) {
-      stack.push_back(ToStack(c_.op_.schema.args[i], c_.args_[i], values));
+    for (size_t i = 0; i < args.size(); ++i) {
+      stack.push_back(ToStack(c_.op_.schema.args[i], args[i], values));
     }
     const at::Tensor state = GeneratorState();
     try {
@@ -492,12 +493,27 @@ class Runner {
     const auto repeat = [&](const Tensors& others) {
       tensors_ = others;
       results_.clear();
-      return CallOnTensors(values).empty() ? results_ : Tensors();
+      return CallOnTensors(c_.args_, values).empty() ? results_ : Tensors();
     };
     std::string problem = CheckFacts({c_.op_, c_.args_, operands, results, repeat});
+    if (problem.empty()) problem = CompareShards(operands, results);
     tensors_ = operands;
     results_ = results;
     return problem.empty() ? "" : "its facts do not hold: " + problem;
+  }
+
+  std::string CompareShards(const Tensors& operands, const Tensors& results) {
+    const auto call = [&](const std::vector<Argument>& args, const Tensors& others) {
+      tensors_ = others;
+      results_.clear();
+      if (std::string error = CallOnTensors(args, {}); !error.empty()) {
+        throw std::runtime_error(error);
+      }
+      return results_;
+    };
+    std::vector<TensorType> types;
+    for (const Case::Operand& operand : c_.operands_) types.push_back(operand.type);
+    return CheckSharding({c_.op_, c_.args_, std::move(types), types_, operands, results, call});
   }
 
   c10::IValue ToStack(const ArgSpec& spec, const Argument& argument, SymbolValues values) {
@@ -789,9 +805,19 @@ class ConformanceTest : public ::testing::Test {
         if (!RunVariant(*op, g, generate, options, variant)) return;
       }
     }
+    ExpectShardsProved(*op);
   }
 
  private:
+  // Every way that the rule gave for some call, once at least.
+  static void ExpectShardsProved(const Operator& op) {
+    const bool all_ran = FromEnvironment("GT_CONFORMANCE_ONLY", -1) < 0 && Iterations() >= 400;
+    if (op.sharding == nullptr || Case::on_cuda() || !all_ran) return;
+    EXPECT_GE(ProvedRows(op), 1) << op.name.str() << " has a sharding rule that nothing proves";
+    EXPECT_TRUE(UnprovedRows(op).empty()) << op.name.str() << ": no call proves "
+                                          << fmt::format("{}", fmt::join(UnprovedRows(op), "; "));
+  }
+
   bool RunVariant(const Operator& op, size_t generator, void (*generate)(Case&),
                   const ConformOptions& options, Variant variant) {
     auto count = std::max<int64_t>(

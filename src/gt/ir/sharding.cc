@@ -1,5 +1,7 @@
 #include "gt/ir/sharding.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <variant>
 
@@ -17,7 +19,26 @@ bool Fits(const ShardingRow& row, int64_t size, int64_t ranks) {
   return last.length > 0 && first.length % row.multiple == 0 && last.length % row.multiple == 0;
 }
 
+std::string StatesText(const std::vector<ShardState>& states) {
+  std::string text;
+  for (ShardState state : states) {
+    if (!text.empty()) text += ' ';
+    text += state == kWhole ? "R" : state == kPartial ? "P" : fmt::format("S{}", state);
+  }
+  return text;
+}
+
 }  // namespace
+
+std::string RowText(const ShardingRow& row) {
+  std::string text = StatesText(row.operands) + " -> " + StatesText(row.results);
+  if (row.method == ShardMethod::kMaskedIndices) text += " masked";
+  if (row.method == ShardMethod::kStatistics) text += fmt::format(" statistics {}", row.statistics);
+  if (row.method == ShardMethod::kRandom) text += " random";
+  if (row.even) text += " even";
+  if (row.multiple > 1) text += fmt::format(" multiple {}", row.multiple);
+  return text;
+}
 
 int ShardingContext::OperandAt(int arg) const {
   const auto* operand = std::get_if<OperandRef>(&args_[static_cast<size_t>(arg)]);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "gt/ir/dim.h"
@@ -48,6 +49,9 @@ struct ShardingRow {
   int64_t multiple = 1;
   friend bool operator==(const ShardingRow&, const ShardingRow&) = default;
 };
+
+// As text: "S0 R -> P masked": cut along dimension 0, whole, a partial sum.
+std::string RowText(const ShardingRow& row);
 
 // What of a dimension one rank has: as many elements as all others, the last ones maybe fewer or
 // none.

@@ -215,8 +215,12 @@ void MulSharding(ShardingContext& ctx) {
 void ScaleSharding(ShardingContext& ctx) { LinearInSharding<0>(ctx); }
 // Linear in the first two operands together, a third one given.
 void SumSharding(ShardingContext& ctx) { LinearInSharding<0, 1>(ctx); }
-// The condition decides, the sides are chosen from.
-void WhereSharding(ShardingContext& ctx) { LinearInSharding<1, 2>(ctx); }
+// The condition decides, the sides are chosen from. A side that is the number zero adds nothing.
+void WhereSharding(ShardingContext& ctx) {
+  LinearInSharding<1, 2>(ctx);
+  if (NumberAt(ctx, 2) == 0.0) AddLinearRow(ctx, {1});
+  if (NumberAt(ctx, 1) == 0.0) AddLinearRow(ctx, {2});
+}
 
 // What is filled in would be added once per rank, unless it is zero.
 void MaskedFillSharding(ShardingContext& ctx) {

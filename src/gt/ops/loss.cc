@@ -165,6 +165,15 @@ void NllBackwardSharding(ShardingContext& ctx) {
     }
   }
   rules::AddLinearRow(ctx, {0});
+  if (reduction == kMean) return;
+  // Only a mean divides by the total weight: others take it as the forward pass leaves it.
+  const size_t total = static_cast<size_t>(ctx.OperandAt(6));
+  const std::vector<ShardingRow> rows = ctx.rows();
+  for (ShardingRow row : rows) {
+    row.operands[total] = kPartial;
+    ctx.Add(std::move(row));
+  }
+  rules::RowMaker(ctx).Arg(6, kPartial).Add();
 }
 
 // Losses of one element each: as pointwise operators, or summed.
@@ -179,14 +188,16 @@ void ElementwiseLossSharding(ShardingContext& ctx) {
   }
   for (size_t d = 0; d < widest->sizes.size(); ++d) {
     rules::RowMaker row(ctx);
-    // The operand that is cut is the one with more than one element there.
+    bool any = false;
     for (size_t i = 0; i < ctx.operands().size(); ++i) {
       const TensorType& operand = *ctx.operands()[i];
       const int64_t at = static_cast<int64_t>(d) - widest->rank() + operand.rank();
-      const bool cut = at >= 0 && ctx.SizeOf(operand.sizes[static_cast<size_t>(at)]) != 1;
-      row.Operand(static_cast<int>(i), cut ? static_cast<ShardState>(at) : kWhole);
+      // One element goes with all of the others'.
+      if (at < 0 || ctx.SizeOf(operand.sizes[static_cast<size_t>(at)]) == 1) continue;
+      row.Operand(static_cast<int>(i), static_cast<ShardState>(at));
+      any = true;
     }
-    row.Results(kPartial).Add();
+    if (any) row.Results(kPartial).Add();
   }
 }
 

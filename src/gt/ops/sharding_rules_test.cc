@@ -6,33 +6,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "gt/base/text.h"
 #include "gt/ir/graph.h"
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 
 namespace gt::sharding_rules_test {
 namespace {
-
-std::string StateText(ShardState state) {
-  return state == kWhole ? "R" : state == kPartial ? "P" : fmt::format("S{}", state);
-}
-
-std::string StatesText(const std::vector<ShardState>& states) {
-  std::vector<std::string> texts;
-  for (ShardState state : states) texts.push_back(StateText(state));
-  return Join(texts, " ");
-}
-
-std::string RowText(const ShardingRow& row) {
-  std::string text = StatesText(row.operands) + " -> " + StatesText(row.results);
-  if (row.method == ShardMethod::kMaskedIndices) text += " masked";
-  if (row.method == ShardMethod::kStatistics) text += fmt::format(" statistics {}", row.statistics);
-  if (row.method == ShardMethod::kRandom) text += " random";
-  if (row.even) text += " even";
-  if (row.multiple > 1) text += fmt::format(" multiple {}", row.multiple);
-  return text;
-}
 
 // The rows of the graph's last node, one per line.
 std::string RowsOf(const std::string& text) {
