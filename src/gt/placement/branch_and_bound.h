@@ -11,6 +11,7 @@
 #include "gt/placement/label_graph.h"
 #include "gt/placement/label_problem.h"
 #include "gt/placement/label_reduction.h"
+#include "gt/placement/priced_messages.h"
 
 namespace gt::placement {
 
@@ -21,8 +22,9 @@ class BranchAndBound {
 
   // Takes over a labelling if it is allowed and better than the best so far.
   void Offer(const std::vector<int32_t>& labels);
-  // Searches a part of the problem; no labelling in it costs less than what is returned.
-  double Explore(LabelGraph graph);
+  // Searches a part of the problem in which no labelling costs less than `bound`, nor then less than
+  // what is returned.
+  double Explore(LabelGraph graph, double bound);
 
   const LabelSolution& best() const { return best_; }
 
@@ -30,7 +32,9 @@ class BranchAndBound {
   double Target() const;  // what a labelling must cost less than to be worth finding
   bool Closed(double bound) const;
   bool OutOfTime() const;
-  double ExploreCore(LabelGraph& graph);
+  double ExploreCore(LabelGraph& graph, double bound);
+  std::vector<int32_t> Bound(const CoreGraph& core, PricedMessages& messages, double constant);
+  void OfferCore(const CoreGraph& core, const std::vector<int32_t>& x);
   double Branch(LabelGraph& graph, int32_t v, int32_t label, double bound);
   // Fills in what the reductions on the way here have eliminated, then offers.
   void OfferReduced(std::vector<int32_t> labels);

@@ -56,6 +56,7 @@ struct LabelGraph {
   std::vector<GraphVertex> vertices;
   std::vector<GraphEdge> edges;
   std::vector<int64_t> room;  // by moment
+  std::vector<double> price;  // of a byte by moment, as good as known; empty: not known
   double constant = 0;        // part of every labelling's cost
   bool feasible = true;       // false: found to have no labelling
 

@@ -74,7 +74,7 @@ void LabelReduction::QueueNeighbours(int32_t v) {
 
 void LabelReduction::Visit(int32_t v) {
   (void)(DropImpossible(v) && DropDominated(v) && FixSingle(v) && EliminateLoose(v) &&
-         EliminateLeaf(v) && MergeFollower(v) && EliminateSeries(v));
+         EliminateLeaf(v) && MergeFollower(v) && MergeDetermined(v) && EliminateSeries(v));
 }
 
 bool LabelReduction::Fits(const GraphVertex& vertex, int32_t label) const {
@@ -205,21 +205,74 @@ bool LabelReduction::MergeFollower(int32_t v) {
     if (only == -1) return true;
     choice[static_cast<size_t>(x)] = only;
   }
-  for (const int32_t x : other.labels) {
-    const int32_t only = choice[static_cast<size_t>(x)];
-    other.cost[static_cast<size_t>(x)] +=
-        only < 0 ? kForbidden : vertex.cost[static_cast<size_t>(only)] + view.At(only, x);
+  MergeInto(v, u, std::move(choice));
+  return false;
+}
+
+bool LabelReduction::MergeDetermined(int32_t v) {
+  const GraphVertex& vertex = graph_.At(v);
+  const size_t degree = graph_.EdgesOf(v).size();
+  for (const int32_t e : graph_.EdgesOf(v)) {
+    const GraphEdge& edge = graph_.edges[static_cast<size_t>(e)];
+    const int32_t u = edge.Other(v);
+    const GraphVertex& other = graph_.At(u);
+    if (other.labels.size() > vertex.labels.size() || graph_.EdgesOf(u).size() < degree) continue;
+    const EdgeView view(edge, v);
+    std::vector<int32_t> choice(other.cost.size(), 0);
+    const bool determined = std::ranges::all_of(other.labels, [&](int32_t x) {
+      int possible = 0;
+      for (const int32_t label : vertex.labels) {
+        if (view.At(label, x) == kForbidden) continue;
+        choice[static_cast<size_t>(x)] = label;
+        if (++possible > 1) return false;
+      }
+      return possible == 1;
+    });
+    if (!determined) continue;
+    MergeInto(v, u, std::move(choice));
+    return false;
   }
+  return true;
+}
+
+void LabelReduction::MergeInto(int32_t v, int32_t u, std::vector<int32_t> choice) {
+  const GraphVertex& vertex = graph_.At(v);
+  GraphVertex& other = graph_.At(u);
+  const auto only = [&](int32_t x) { return choice[static_cast<size_t>(x)]; };
   for (const MomentUsage& item : vertex.usage) {
     MomentUsage moved{item.begin, item.end, std::vector<int64_t>(other.cost.size(), 0)};
     for (const int32_t x : other.labels) {
-      const int32_t only = choice[static_cast<size_t>(x)];
-      if (only >= 0) moved.usage[static_cast<size_t>(x)] = item.usage[static_cast<size_t>(only)];
+      if (only(x) >= 0) {
+        moved.usage[static_cast<size_t>(x)] = item.usage[static_cast<size_t>(only(x))];
+      }
     }
     AddUsage(other, std::move(moved));
   }
+  std::vector<std::pair<int32_t, CostTable>> moved;
+  for (const int32_t e : graph_.EdgesOf(v)) {
+    const GraphEdge& edge = graph_.edges[static_cast<size_t>(e)];
+    const EdgeView view(edge, v);
+    const int32_t w = edge.Other(v);
+    if (w == u) {
+      for (const int32_t x : other.labels) {
+        other.cost[static_cast<size_t>(x)] +=
+            only(x) < 0 ? kForbidden
+                        : vertex.cost[static_cast<size_t>(only(x))] + view.At(only(x), x);
+      }
+      continue;
+    }
+    CostTable table{other.cost.size(), graph_.At(w).cost.size(), {}};
+    table.values.assign(table.rows * table.columns, kForbidden);
+    for (const int32_t x : other.labels) {
+      for (const int32_t y : graph_.At(w).labels) {
+        table.values[static_cast<size_t>(x) * table.columns + static_cast<size_t>(y)] =
+            view.At(only(x), y);
+      }
+    }
+    moved.emplace_back(w, std::move(table));
+  }
   Eliminate(v, u, -1, std::move(choice));
-  return false;
+  for (auto& [w, table] : moved) graph_.AddTable(u, w, std::move(table));
 }
 
 bool LabelReduction::EliminateSeries(int32_t v) {

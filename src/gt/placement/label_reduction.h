@@ -41,8 +41,11 @@ class LabelReduction {
   bool EliminateLoose(int32_t v);
   bool EliminateLeaf(int32_t v);
   bool MergeFollower(int32_t v);
+  bool MergeDetermined(int32_t v);
   bool EliminateSeries(int32_t v);
 
+  // The label of `v` beside each label of `u`, which allows no other.
+  void MergeInto(int32_t v, int32_t u, std::vector<int32_t> choice);
   void Infeasible() { graph_.feasible = false; }
   void TakeOutCommonUsage(int32_t v);
   bool Fits(const GraphVertex& vertex, int32_t label) const;

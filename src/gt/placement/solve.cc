@@ -24,7 +24,7 @@ LabelSolution Solve(const LabelProblem& problem, const SolverOptions& options) {
   CheckStart(problem, options.start);
   BranchAndBound search(problem, options, deadline);
   if (!options.start.empty()) search.Offer(options.start);
-  const double bound = search.Explore(LabelGraph::From(problem));
+  const double bound = search.Explore(LabelGraph::From(problem), 0);
   LabelSolution solution = search.best();
   solution.lower_bound = std::min(std::max(bound, 0.0), solution.cost);
   return solution;
