@@ -179,19 +179,18 @@ class Folder {
     for (const auto& input : graph_.inputs()) {
       inputs[input->name] = folding_.class_of_input[static_cast<size_t>(input->value.index())];
     }
-    std::map<std::tuple<int32_t, int32_t, OutputRole, int32_t>, int32_t> counts;
+    std::map<std::tuple<int32_t, int32_t, OutputRole, int32_t>, FoldedOutput> folded;
     for (const auto& output : graph_.outputs()) {
       const Value& value = *output->value();
       const bool owned =
           output->role == OutputRole::kGradient || output->role == OutputRole::kBufferUpdate;
       auto owner = owned ? inputs.find(output->name) : inputs.end();
-      ++counts[{ClassOf(value), ResultOf(value), output->role,
-                owner == inputs.end() ? -1 : owner->second}];
+      const int32_t input = owner == inputs.end() ? -1 : owner->second;
+      const int32_t from = ClassOf(value), result = ResultOf(value);
+      FoldedOutput first{from, result, output->role, input, 0, output.get()};
+      ++folded.try_emplace({from, result, output->role, input}, first).first->second.count;
     }
-    for (const auto& [key, count] : counts) {
-      const auto& [from, result, role, input] = key;
-      folding_.outputs.push_back({from, result, role, input, count});
-    }
+    for (const auto& [key, output] : folded) folding_.outputs.push_back(output);
   }
 
   int32_t Size() const { return static_cast<int32_t>(folding_.classes.size()); }

@@ -45,6 +45,7 @@ struct FoldedOutput {
   OutputRole role = OutputRole::kResult;
   int32_t input = -1;  // class of the parameter or buffer it belongs to; -1: none
   int32_t count = 0;
+  const Output* output = nullptr;  // the first
 };
 
 struct Folding {

@@ -87,11 +87,30 @@ void PlaceProblem::ApplyPins() {
              pin.layout, of.name());
       }
     }
+    for (const FoldedOutput& output : folding_.outputs) {
+      used = used || (output.input < 0 && MatchesFqn(pin.pattern, output.output->name));
+    }
     if (!used) {
       Fail(ErrorCode::kBadPin, "--pin {}={}: no parameter, input or value has that name",
            pin.pattern, pin.layout);
     }
   }
+}
+
+Layout PlaceProblem::PinnedLayout(const FoldedOutput& output) const {
+  Layout layout;
+  const Pieces& pieces =
+      pieces_[static_cast<size_t>(output.from)].results[static_cast<size_t>(output.result)];
+  for (const Pin& pin : options_.pins) {
+    if (!MatchesFqn(pin.pattern, output.output->name)) continue;
+    const std::optional<Layout> pinned = ParseLayout(pin.layout, pieces, pricing_.mesh());
+    if (!pinned || pinned->HasPartial()) {
+      Fail(ErrorCode::kBadPin, "--pin {}={}: the result {} cannot be laid out like that on mesh {}",
+           pin.pattern, pin.layout, output.output->name, pricing_.mesh().ToString());
+    }
+    layout = *pinned;
+  }
+  return layout;
 }
 
 void PlaceProblem::KeepFinestParameters() {
@@ -174,7 +193,11 @@ void PlaceProblem::AddUses(int32_t class_index, int32_t result) {
   }
   const FoldedClass& of = ClassAt(class_index);
   int32_t from = class_index;
-  if (uses.size() + outputs.size() > 1) {
+  // Members of a class may be used by different ones, each of them once.
+  int32_t places = 0;
+  for (const FoldedEdge& use : uses) places += use.count;
+  for (const FoldedOutput& output : outputs) places += output.count;
+  if (places > of.count()) {
     from = static_cast<int32_t>(variables_.size());
     const Pieces& pieces =
         pieces_[static_cast<size_t>(class_index)].results[static_cast<size_t>(result)];
@@ -190,7 +213,7 @@ void PlaceProblem::AddUses(int32_t class_index, int32_t result) {
     if (output.input >= 0) {
       AddEdge({from, output.input, class_index, result, -1, output.count});
     } else {
-      outputs_.push_back({from, class_index, result, output.count});
+      outputs_.push_back({from, class_index, result, output.count, PinnedLayout(output)});
     }
   }
 }
@@ -374,14 +397,14 @@ LabelProblem PlaceProblem::Labels(const Weights& weights) const {
                                (kernels * strategy.kernel_us + strategy.collective_us));
     }
   }
-  for (const Output& output : outputs_) {
+  for (const PlacedOutput& output : outputs_) {
     const PlacedEdge edge{output.variable, 0, output.class_index, output.result};
     const Moved moved = MovedBy(edge);
     Variable& variable = problem.variables[static_cast<size_t>(output.variable)];
     for (size_t label = 0; label < variable.costs.size(); ++label) {
       const Layout& layout =
           ResultLayout(output.variable, static_cast<int32_t>(label), output.result);
-      variable.costs[label] += output.count * pricing_.MoveOf(moved, layout, Layout{}).us;
+      variable.costs[label] += output.count * pricing_.MoveOf(moved, layout, output.layout).us;
     }
   }
   for (size_t i = 0; i < edges_.size(); ++i) {

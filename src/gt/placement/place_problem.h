@@ -36,8 +36,9 @@ struct PlacedEdge {
 
 // A demand: the values that match a pattern are laid out like that.
 struct Pin {
-  std::string pattern;  // of a parameter, an input, or a module whose results are meant
-  std::string layout;   // "S(0)R"
+  // Of a parameter, an input, a module whose results are meant, or a result of the graph.
+  std::string pattern;
+  std::string layout;  // "S(0)R"
 };
 
 struct ProblemOptions {
@@ -79,12 +80,14 @@ class PlaceProblem {
   LabelProblem Labels(const Weights& weights) const;
 
  private:
-  struct Output {  // that every rank has whole
+  struct PlacedOutput {  // whole on every rank unless it is pinned
     int32_t variable = 0, class_index = 0, result = 0, count = 0;
+    Layout layout = {};
   };
 
   void MakeStrategies();
   void ApplyPins();
+  Layout PinnedLayout(const FoldedOutput& output) const;
   void KeepFinestParameters();
   void FollowParameters();
   void MakeVariables();
@@ -102,7 +105,7 @@ class PlaceProblem {
   std::vector<std::vector<Strategy>> strategies_;
   std::vector<PlacedVariable> variables_;  // the first ones are the classes, in their order
   std::vector<PlacedEdge> edges_;
-  std::vector<Output> outputs_;
+  std::vector<PlacedOutput> outputs_;
   std::vector<std::vector<FoldedEdge>> uses_;  // by class
   std::vector<bool> of_parameters_,
       of_gradients_;  // by class: made of them alone, leads to them alone

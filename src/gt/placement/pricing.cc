@@ -58,7 +58,12 @@ constexpr AxisMask Bit(int axis) { return static_cast<AxisMask>(1 << axis); }
 
 Pricing::Pricing(const DeviceMesh& mesh, const LinkModel& links, DeviceSpeed device,
                  CostFormulas formulas)
-    : mesh_(mesh), links_(links), device_(std::move(device)), formulas_(formulas) {
+    : mesh_(mesh),
+      links_(formulas == CostFormulas::kAutoparallel
+                 ? LinkModel(WithPublishedRamps(links.cluster()))
+                 : links),
+      device_(std::move(device)),
+      formulas_(formulas) {
   for (int axes = 0; axes < 1 << mesh.axes(); ++axes) {
     spans_[static_cast<size_t>(axes)] =
         mesh.Span(static_cast<AxisMask>(axes), links.cluster().gpus_per_node);
@@ -89,7 +94,10 @@ void Pricing::AddStep(Move& move, Collective kind, AxisMask axes, double bytes) 
 Move Pricing::MoveOf(const Moved& tensor, const Layout& from, const Layout& to) const {
   if (from == to) return {};
   for (int axis = 0; axis < mesh_.axes(); ++axis) {
-    if (to[axis] == kPartial && from[axis] != kPartial) return {.us = kForbidden};
+    if (to[axis] != kPartial || from[axis] == kPartial) continue;
+    // A rank may contribute what all have and the others nothing. AutoParallel has it as averages of
+    // partial sums, which cost nothing to convert.
+    if (formulas_ == CostFormulas::kSimulated || from[axis] != kWhole) return {.us = kForbidden};
   }
   return formulas_ == CostFormulas::kAutoparallel ? MoveAxisByAxis(tensor, from, to)
                                                   : MoveTogether(tensor, from, to);

@@ -42,7 +42,6 @@ struct Move {
 
 class Pricing {
  public:
-  // `links` must outlive it.
   Pricing(const DeviceMesh& mesh, const LinkModel& links, DeviceSpeed device,
           CostFormulas formulas = CostFormulas::kSimulated);
 
@@ -60,7 +59,7 @@ class Pricing {
   void AddStep(Move& move, Collective kind, AxisMask axes, double bytes) const;
 
   const DeviceMesh mesh_;
-  const LinkModel& links_;
+  const LinkModel links_;
   const DeviceSpeed device_;
   const CostFormulas formulas_;
   std::array<GroupSpan, 1 << kMaxAxes> spans_;  // by axes

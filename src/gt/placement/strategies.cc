@@ -158,9 +158,13 @@ std::vector<Strategy> StrategiesOf(const Node& node, const ClassPieces& pieces,
 }
 
 std::vector<Strategy> InputStrategies(const Pieces& pieces, const DeviceMesh& mesh) {
+  // Of plans that take the same time the one that stores less is better.
+  constexpr double kStorageUs = 1e-4;
   std::vector<Strategy> strategies;
   for (const Layout& layout : LayoutsOf(pieces, mesh)) {
-    strategies.push_back({.operands = {}, .results = {layout}});
+    strategies.push_back({.operands = {},
+                          .results = {layout},
+                          .collective_us = kStorageUs * LocalFraction(layout, pieces, mesh)});
   }
   return strategies;
 }

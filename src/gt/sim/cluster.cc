@@ -338,8 +338,12 @@ double Ramp::At(double bytes, double exponent) const {
   };
   for (std::size_t i = 1; i <= entry; ++i) here = next(i);
   const double fraction = position - static_cast<double>(entry);
-  if (fraction > 0) here += fraction * (next(entry + 1) - here);
-  return std::exp2(here);
+  if (fraction == 0 || between == Between::kStep) return std::exp2(here);
+  const double there = next(entry + 1);
+  if (between == Between::kStraight) {
+    return std::lerp(std::exp2(here), std::exp2(there), fraction);
+  }
+  return std::exp2(here + fraction * (there - here));
 }
 
 double Curve::Linear(double x) const {
@@ -418,6 +422,21 @@ Cluster ReadCluster(const std::filesystem::path& path) {
          path.string(), problem.what());
   }
   return ParseCluster(text, path.string());
+}
+
+Cluster WithPublishedRamps(Cluster cluster) {
+  auto* links = std::get_if<NcclLinks>(&cluster.links);
+  if (links == nullptr) return cluster;
+  links->all_gather_ring.ramp.between = Ramp::Between::kStraight;
+  links->all_reduce_ring.ramp.between = Ramp::Between::kStraight;
+  if (links->all_reduce_nvls_tree) {
+    links->all_reduce_nvls_tree->ramp.between = Ramp::Between::kStraight;
+  }
+  if (links->all_reduce_tree) {
+    for (Ramp& ramp : links->all_reduce_tree->ramps) ramp.between = Ramp::Between::kStep;
+  }
+  links->all_to_all_network.ramp.between = Ramp::Between::kStep;
+  return cluster;
 }
 
 }  // namespace gt

@@ -53,9 +53,13 @@ using PerProtocol = std::array<double, kProtocols>;
 // The fraction of the bandwidth that a message of a certain size reaches. Entry i is for 64 * 2^i
 // bytes; smaller messages use the first entry and larger ones the last. Between entries the factor
 // follows a power law, and no entry is more than twice the one before it: so time never falls when
-// a message grows. (With steps or straight lines between entries it would.)
+// a message grows. (With steps or straight lines between entries it would. Those are there to
+// reproduce published figures.)
 struct Ramp {
+  enum class Between : uint8_t { kPowerLaw, kStraight, kStep };
+
   std::vector<double> log2_factors;  // at least one
+  Between between = Between::kPowerLaw;
 
   // The factor raised to `exponent` (at least 1), with steps between entries still at most twofold.
   double At(double bytes, double exponent = 1) const;
@@ -195,5 +199,9 @@ struct Cluster {
 // `file` is only used in errors: code BadCluster with file, line and key, or those of toml::Parse.
 Cluster ParseCluster(std::string_view text, std::string_view file);
 Cluster ReadCluster(const std::filesystem::path& path);
+
+// The same cluster with ramps read as AutoParallel's cost model reads them: trees and all-to-alls in
+// steps, all others along straight lines.
+Cluster WithPublishedRamps(Cluster cluster);
 
 }  // namespace gt

@@ -239,6 +239,18 @@ TEST(RampTest, ExponentsKeepStepsTwofold) {
   EXPECT_NEAR(ramp.At(512, 2), 0.18, 1e-12);
 }
 
+// The other ways to read a ramp agree with the power law at its entries only.
+TEST(RampTest, StraightLinesAndSteps) {
+  Ramp ramp = MakeRamp({0.4, 0.5, 0.8});
+  const double middle = 128 * std::sqrt(2.0);
+  ramp.between = Ramp::Between::kStraight;
+  EXPECT_NEAR(ramp.At(middle), 0.65, 1e-12);
+  EXPECT_NEAR(ramp.At(128), 0.5, 1e-12);
+  ramp.between = Ramp::Between::kStep;
+  EXPECT_NEAR(ramp.At(middle), 0.5, 1e-12);
+  EXPECT_NEAR(ramp.At(1e9), 0.8, 1e-12);
+}
+
 TEST(CurveTest, InterpolatesAndHoldsItsEnds) {
   const Curve curve{{2, 4, 8}, {10, 20, 100}};
   EXPECT_DOUBLE_EQ(curve.Linear(1), 10);
