@@ -1,7 +1,7 @@
 // Proves the sharding rule of an operator on one call: for every row that the rule gives, the
 // operands are cut into shards (or into summands, where the row says partial), the operator is
 // called on each rank's, and the results, put together, must be those of the whole call. Shards are
-// of unequal length where the row allows it.
+// of unequal length where the row allows it, and positions are also dealt out in turns.
 #pragma once
 
 #include <functional>

@@ -23,6 +23,23 @@ std::map<const Operator*, Rows>& Proofs() {
   return *proofs;
 }
 
+// Whether elements share memory: copies of operands without a pattern do, and then the last element
+// that is written counts.
+bool Overlaps(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.numel() == 0) return false;
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride and size
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    if (tensor.size(d) > 1) dims.emplace_back(tensor.stride(d), tensor.size(d));
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t span = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride < span) return true;
+    span += stride * (size - 1);
+  }
+  return false;
+}
+
 // What a row is like, whatever the dimensions and the number of operands.
 std::string KindOf(ShardingRow row) {
   for (std::vector<ShardState>* states : {&row.operands, &row.results}) {
@@ -61,8 +78,39 @@ bool HasPartial(const ShardingRow& row) {
          std::count(row.results.begin(), row.results.end(), kPartial) > 0;
 }
 
-at::Tensor Cut(const at::Tensor& tensor, int64_t dim, const ShardRange& range) {
-  return tensor.narrow(dim, range.begin, range.length).clone();
+// How the positions of a dimension are dealt out to ranks.
+enum class Deal : uint8_t {
+  kStretches,  // consecutive ones
+  kInTurns,    // every rank the next one
+};
+
+// The positions of one rank, as a slice.
+struct Hand {
+  int64_t begin, end, step;
+  int64_t length() const { return (end - begin + step - 1) / step; }
+  at::Tensor Of(const at::Tensor& tensor, int64_t dim) const {
+    return tensor.slice(dim, begin, end, step);
+  }
+};
+
+Hand HandOf(Deal deal, int64_t size, int64_t ranks, int64_t rank) {
+  if (deal == Deal::kInTurns) return {rank, size, ranks};
+  const ShardRange range = ShardOf(size, ranks, rank);
+  return {range.begin, range.begin + range.length, 1};
+}
+
+// Where all dimensions that are cut are equally long, and ranks only call the operator, it does not
+// matter which positions are together on a rank.
+bool TakesAnyPositions(const ShardedCall& call, const ShardingRow& row) {
+  if (row.method != ShardMethod::kPlain || row.even || row.multiple > 1) return false;
+  std::set<int64_t> sizes;
+  for (size_t i = 0; i < row.operands.size(); ++i) {
+    if (row.operands[i] >= 0) sizes.insert(call.operands[i].size(row.operands[i]));
+  }
+  for (size_t i = 0; i < row.results.size(); ++i) {
+    if (row.results[i] >= 0) sizes.insert(call.results[i].size(row.results[i]));
+  }
+  return sizes.size() == 1;
 }
 
 // A copy with the same strides, also where they mean nothing, because some kernels look at those.
@@ -106,8 +154,8 @@ double ScaleOf(const at::Tensor& tensor) {
 // One row, for one number of ranks.
 class Proof {
  public:
-  Proof(const ShardedCall& call, const ShardingRow& row, int64_t ranks)
-      : call_(call), row_(row), ranks_(ranks) {}
+  Proof(const ShardedCall& call, const ShardingRow& row, int64_t ranks, Deal deal)
+      : call_(call), row_(row), ranks_(ranks), deal_(deal) {}
 
   // What is wrong, or nothing.
   std::string Run() {
@@ -132,7 +180,7 @@ class Proof {
  private:
   static std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-  ShardRange RangeOf(int64_t size, int64_t rank) const { return ShardOf(size, ranks_, rank); }
+  Hand HandAt(int64_t size, int64_t rank) const { return HandOf(deal_, size, ranks_, rank); }
 
   void Scatter() {
     operands_.resize(static_cast<size_t>(ranks_));
@@ -143,7 +191,7 @@ class Proof {
       for (int64_t r = 0; r < ranks_; ++r) {
         at::Tensor local = whole;
         if (state == kPartial) local = parts[static_cast<size_t>(r)];
-        if (state >= 0) local = Cut(whole, state, RangeOf(whole.size(state), r));
+        if (state >= 0) local = HandAt(whole.size(state), r).Of(whole, state).clone();
         operands_[static_cast<size_t>(r)].push_back(local);
       }
     }
@@ -156,7 +204,7 @@ class Proof {
       const ShardState state = row_.results[i];
       if (state < 0) continue;
       Dim& size = sizes.back()[static_cast<size_t>(state)];
-      size = RangeOf(*size.as_const(), rank).length;
+      size = HandAt(*size.as_const(), rank).length();
     }
     return sizes;
   }
@@ -164,21 +212,29 @@ class Proof {
   Tensors Compute(int64_t rank) {
     std::vector<Shape> sizes = LocalSizes(rank);
     Tensors operands = operands_[static_cast<size_t>(rank)];
-    if (row_.method != ShardMethod::kMaskedIndices) {
+    if (row_.method == ShardMethod::kMaskedIndices) {
+      return ComputeMasked(rank, std::move(sizes), std::move(operands));
+    }
+    if (row_.method != ShardMethod::kSliced) {
       return call_.call(LocalArguments(call_.op, call_.args, sizes), operands);
     }
-    return ComputeMasked(rank, std::move(sizes), std::move(operands));
+    Tensors results = call_.call(call_.args, operands);
+    for (size_t i = 0; i < results.size(); ++i) {
+      const ShardState state = row_.results[i];
+      if (state >= 0) results[i] = HandAt(results[i].size(state), rank).Of(results[i], state);
+    }
+    return results;
   }
 
   // The extent that indices count along, and what of it the rank has.
   ShardRange IndexedRange(int64_t rank) const {
     for (size_t i = 0; i < row_.operands.size(); ++i) {
       const ShardState state = row_.operands[i];
-      if (state >= 0) return RangeOf(call_.operands[i].size(state), rank);
+      if (state >= 0) return ShardOf(call_.operands[i].size(state), ranks_, rank);
     }
     for (size_t i = 0; i < row_.results.size(); ++i) {
       const ShardState state = row_.results[i];
-      if (state >= 0) return RangeOf(call_.results[i].size(state), rank);
+      if (state >= 0) return ShardOf(call_.results[i].size(state), ranks_, rank);
     }
     return {};
   }
@@ -283,7 +339,14 @@ class Proof {
     }
     if (std::ssize(parts) != ranks_) return "the ranks combine other statistics than the row says";
     if (state >= 0) {
-      return CompareWhole(at::cat(parts, state), whole, 0);
+      at::Tensor made = at::empty_like(whole, parts[0].options());
+      for (int64_t r = 0; r < ranks_; ++r) {
+        const at::Tensor& part = parts[static_cast<size_t>(r)];
+        const at::Tensor place = HandAt(whole.size(state), r).Of(made, state);
+        if (part.sizes() != place.sizes()) return "a rank's shard has other sizes than its place";
+        place.copy_(part);
+      }
+      return CompareWhole(made, whole, 0);
     }
     double scale = 0;
     for (const at::Tensor& part : parts) scale = std::max(scale, ScaleOf(part));
@@ -333,6 +396,7 @@ class Proof {
   const ShardedCall& call_;
   const ShardingRow& row_;
   const int64_t ranks_;
+  const Deal deal_;
   std::vector<Tensors> operands_, results_;  // of each rank
 };
 
@@ -346,6 +410,8 @@ std::vector<const TensorType*> Pointers(const std::vector<TensorType>& types) {
 
 std::string CheckSharding(const ShardedCall& call) {
   if (call.op.sharding == nullptr) return "";
+  const Tensors& whole = call.results;
+  if (!call.op.is_view() && std::any_of(whole.begin(), whole.end(), Overlaps)) return "";
   const auto operands = Pointers(call.operand_types), results = Pointers(call.result_types);
   ShardingContext context(call.args, operands, results, {});
   call.op.sharding(context);
@@ -359,8 +425,12 @@ std::string CheckSharding(const ShardedCall& call) {
     if (!precise && HasPartial(row)) continue;
     for (int64_t ranks : {2, 3}) {
       if (proved.times >= kEnough || !CanShard(row, operands, results, {}, ranks)) continue;
-      if (std::string problem = Proof(call, row, ranks).Run(); !problem.empty()) {
-        return fmt::format("the way {} does not hold for {} ranks: {}", text, ranks, problem);
+      for (const Deal deal : {Deal::kStretches, Deal::kInTurns}) {
+        if (deal == Deal::kInTurns && !TakesAnyPositions(call, row)) continue;
+        if (std::string problem = Proof(call, row, ranks, deal).Run(); !problem.empty()) {
+          return fmt::format("the way {} does not hold for {} ranks{}: {}", text, ranks,
+                             deal == Deal::kInTurns ? " in turns" : "", problem);
+        }
       }
       ++proved.times;
     }

@@ -34,9 +34,13 @@ enum class ShardMethod : uint8_t {
   kStatistics,
   // Random numbers are drawn for the whole tensor, by position, and each rank takes its shard's.
   kRandom,
+  // Each rank makes the whole, which takes no time to speak of, and keeps its shard. (arange)
+  kSliced,
 };
 
-// One way: the state of each operand (Node::operands()) and each result.
+// One way: the state of each operand (Node::operands()) and each result. A plain one that cuts
+// dimensions of one size, and is not `even`, also holds if the ranks' positions along them are not
+// consecutive, as long as they are the same everywhere.
 struct ShardingRow {
   std::vector<ShardState> operands;
   std::vector<ShardState> results;

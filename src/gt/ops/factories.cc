@@ -174,6 +174,12 @@ void MadeSharding(ShardingContext& ctx) {
   if (zeros) RowMaker(ctx).Result(0, kPartial).Add();
 }
 
+void NumberedSharding(ShardingContext& ctx) {
+  for (int64_t d = 0; d < ctx.results()[0]->rank(); ++d) {
+    RowMaker(ctx).Result(0, static_cast<ShardState>(d)).Method(ShardMethod::kSliced).Add();
+  }
+}
+
 // Only the type of the operand is used: where its elements are does not matter.
 template <bool zeros>
 void MadeLikeSharding(ShardingContext& ctx) {
@@ -257,8 +263,10 @@ void RegisterFactories(OperatorTable& table) {
             ") -> Tensor",
             NewEmptyStridedRule);
 
-  OperatorGroup numbered(table,
-                         {.work = Work::kFill, .order = DimOrder::kNumbered, .flops = NoFlops});
+  OperatorGroup numbered(table, {.work = Work::kFill,
+                                 .order = DimOrder::kNumbered,
+                                 .flops = NoFlops,
+                                 .sharding = NumberedSharding});
   numbered.Add("aten::arange(Scalar end, *, " GT_OPTIONS ") -> Tensor", ArangeRule);
   numbered.Add("aten::arange.start(Scalar start, Scalar end, *, " GT_OPTIONS ") -> Tensor",
                ArangeStartRule);
