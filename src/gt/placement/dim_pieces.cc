@@ -76,6 +76,7 @@ class Dimensions {
     cuts.insert(std::upper_bound(cuts.begin(), cuts.end(), stride), stride);
     return true;
   }
+  int32_t Root(int32_t dimension) { return Find(dimension); }
   // Strides at which pieces begin, ascending.
   const Sizes& CutsOf(int32_t dimension) { return cuts_[static_cast<size_t>(Find(dimension))]; }
 
@@ -129,6 +130,13 @@ class PieceFinder {
     std::vector<ClassPieces> all;
     for (size_t i = 0; i < folding_.classes.size(); ++i) {
       all.push_back(PiecesOfClass(static_cast<int32_t>(i)));
+    }
+    for (ClassPieces& of : all) {
+      for (auto* side : {&of.operands, &of.results}) {
+        for (Pieces& pieces : *side) {
+          for (Piece& piece : pieces) piece.id = FindId(piece.id);
+        }
+      }
     }
     return all;
   }
@@ -222,15 +230,34 @@ class PieceFinder {
     return AddCuts(port.from, port.result, in, to) || forward;
   }
 
+  // Pieces of one dimension are numbered; views say which pieces of different ones are the same.
+  int32_t IdOf(int32_t dimension, int32_t piece) {
+    const auto key = std::pair(dimensions_.Root(dimension), piece);
+    auto [found, is_new] = ids_.try_emplace(key, static_cast<int32_t>(same_as_.size()));
+    if (is_new) same_as_.push_back(found->second);
+    return FindId(found->second);
+  }
+  int32_t FindId(int32_t id) const {
+    while (same_as_[static_cast<size_t>(id)] != id) id = same_as_[static_cast<size_t>(id)];
+    return id;
+  }
+  void JoinIds(int32_t a, int32_t b) {
+    a = FindId(a);
+    b = FindId(b);
+    same_as_[static_cast<size_t>(std::max(a, b))] = std::min(a, b);
+  }
+
   Pieces PiecesOf(int32_t from, int32_t result, const Sizes& sizes) {
     Pieces pieces;
     for (size_t dim = 0; dim < sizes.size(); ++dim) {
-      const Sizes& cuts =
-          dimensions_.CutsOf(dimensions_.Of(from, result, static_cast<int64_t>(dim)));
+      const int32_t dimension = dimensions_.Of(from, result, static_cast<int64_t>(dim));
+      const Sizes& cuts = dimensions_.CutsOf(dimension);
+      const size_t begin = pieces.size();
       int64_t above = sizes[dim];
       bool first = true;
       auto add = [&](int64_t size) {
-        pieces.push_back({static_cast<int32_t>(dim), size, sizes[dim], first});
+        const int32_t id = IdOf(dimension, static_cast<int32_t>(pieces.size() - begin));
+        pieces.push_back({static_cast<int32_t>(dim), size, sizes[dim], first, id});
         first = false;
       };
       for (size_t k = cuts.size(); k-- > 0;) {
@@ -320,7 +347,7 @@ class PieceFinder {
   }
 
   // Pieces that begin and end at the same strides on both sides.
-  static void AddRegroupingRows(ClassPieces& found) {
+  void AddRegroupingRows(ClassPieces& found) {
     struct Extent {
       int64_t low, high;
     };
@@ -345,6 +372,7 @@ class PieceFinder {
         const bool same_dimension =
             in[i].first && out[j].first && in[i].dim_size == out[j].dim_size;
         if (!same_dimension) row.multiple = in[i].size;
+        JoinIds(in[i].id, out[j].id);
         found.rows.push_back(std::move(row));
       }
     }
@@ -360,6 +388,8 @@ class PieceFinder {
   Dimensions dimensions_;
   std::vector<std::vector<std::vector<Port>>> ports_;
   std::vector<std::vector<ShardingRow>> rows_;
+  std::map<std::pair<int32_t, int32_t>, int32_t> ids_;  // by dimension and place in it
+  std::vector<int32_t> same_as_;                        // by id
 };
 
 }  // namespace

@@ -35,6 +35,7 @@ struct Piece {
   int64_t size = 1;      // elements of the piece
   int64_t dim_size = 1;  // of the whole dimension
   bool first = true;     // of its dimension
+  int32_t id = -1;       // the same for all pieces of a step that operators shard together
   // How many shards a piece may have: a first piece as many as the dimension has elements, any number;
   // another one a divisor of its size.
   int64_t limit() const { return first ? dim_size : size; }

@@ -41,10 +41,11 @@ PlaceProblem::PlaceProblem(Graph& graph, const Pricing& pricing, ProblemOptions 
       options_(std::move(options)),
       folding_(Fold(graph, options_.fold)),
       pieces_(FindPieces(folding_, graph.shapes().Hints())) {
+  FollowParameters();
   MakeStrategies();
+  ApplyAxisUses();
   ApplyPins();
   if (options_.finest_parameters) KeepFinestParameters();
-  FollowParameters();
   MakeVariables();
   MarkCasts();
   MakeMatrices();
@@ -62,6 +63,41 @@ void PlaceProblem::MakeStrategies() {
     strategies_.push_back(StrategiesOf(*of.node, pieces_[i], graph_.shapes().Hints(), pricing_));
   }
   without_rule_.assign(without.begin(), without.end());
+}
+
+void PlaceProblem::ApplyAxisUses() {
+  int32_t batch = -1;  // of the first input that has dimensions
+  for (size_t i = 0; i < folding_.classes.size() && batch < 0; ++i) {
+    const Input* input = folding_.classes[i].input;
+    if (input == nullptr || input->role != InputRole::kInput) continue;
+    if (!pieces_[i].results[0].empty()) batch = pieces_[i].results[0][0].id;
+  }
+  auto allows = [&](AxisUse use, bool parameter, ShardState state, const Pieces& pieces) {
+    if (use == AxisUse::kAny || state < 0) return true;
+    if (parameter) return use != AxisUse::kReplicate;
+    const bool cuts_batch = pieces[static_cast<size_t>(state)].id == batch;
+    return cuts_batch == (use != AxisUse::kModel);
+  };
+  for (size_t axis = 0; axis < options_.axes.size(); ++axis) {
+    const AxisUse use = options_.axes[axis];
+    for (size_t i = 0; i < folding_.classes.size(); ++i) {
+      const bool parameter = of_parameters_[i];
+      std::erase_if(strategies_[i], [&](const Strategy& strategy) {
+        for (size_t k = 0; k < strategy.results.size(); ++k) {
+          if (!allows(use, parameter, strategy.results[k].axes[axis], pieces_[i].results[k])) {
+            // Gradients end where their parameters are.
+            if (!(use == AxisUse::kShard && of_gradients_[i])) return true;
+          }
+        }
+        for (size_t k = 0; k < strategy.operands.size(); ++k) {
+          if (!allows(use, parameter, strategy.operands[k].axes[axis], pieces_[i].operands[k])) {
+            if (!(use == AxisUse::kShard && of_gradients_[i])) return true;
+          }
+        }
+        return false;
+      });
+    }
+  }
 }
 
 void PlaceProblem::ApplyPins() {
@@ -171,6 +207,7 @@ void PlaceProblem::FollowParameters() {
 }
 
 void PlaceProblem::MakeVariables() {
+  kept_.assign(folding_.classes.size(), false);
   for (size_t i = 0; i < folding_.classes.size(); ++i) {
     variables_.push_back({.class_index = static_cast<int32_t>(i)});
   }
@@ -199,6 +236,7 @@ void PlaceProblem::AddUses(int32_t class_index, int32_t result) {
   for (const FoldedOutput& output : outputs) places += output.count;
   if (places > of.count()) {
     from = static_cast<int32_t>(variables_.size());
+    kept_[static_cast<size_t>(class_index)] = true;
     const Pieces& pieces =
         pieces_[static_cast<size_t>(class_index)].results[static_cast<size_t>(result)];
     variables_.push_back({.class_index = class_index,
@@ -381,6 +419,20 @@ void PlaceProblem::MakeMatrices() {
   }
 }
 
+double PlaceProblem::OutputCost(const PlacedOutput& output, int32_t label) const {
+  const PlacedEdge edge{output.variable, 0, output.class_index, output.result};
+  const Layout& layout = ResultLayout(output.variable, label, output.result);
+  return output.count * pricing_.MoveOf(MovedBy(edge), layout, output.layout).us;
+}
+
+double PlaceProblem::OutputCost(const std::vector<int32_t>& labels) const {
+  double us = 0;
+  for (const PlacedOutput& output : outputs_) {
+    us += OutputCost(output, labels[static_cast<size_t>(output.variable)]);
+  }
+  return us;
+}
+
 LabelProblem PlaceProblem::Labels(const Weights& weights) const {
   LabelProblem problem;
   problem.matrices = matrices_;
@@ -398,13 +450,9 @@ LabelProblem PlaceProblem::Labels(const Weights& weights) const {
     }
   }
   for (const PlacedOutput& output : outputs_) {
-    const PlacedEdge edge{output.variable, 0, output.class_index, output.result};
-    const Moved moved = MovedBy(edge);
     Variable& variable = problem.variables[static_cast<size_t>(output.variable)];
     for (size_t label = 0; label < variable.costs.size(); ++label) {
-      const Layout& layout =
-          ResultLayout(output.variable, static_cast<int32_t>(label), output.result);
-      variable.costs[label] += output.count * pricing_.MoveOf(moved, layout, output.layout).us;
+      variable.costs[label] += OutputCost(output, static_cast<int32_t>(label));
     }
   }
   for (size_t i = 0; i < edges_.size(); ++i) {

@@ -41,7 +41,16 @@ struct Pin {
   std::string layout;  // "S(0)R"
 };
 
+// What an axis of a hand-written layout is for.
+enum class AxisUse : uint8_t {
+  kAny,
+  kReplicate,  // each rank has its part of the batch, and all parameters
+  kShard,      // each rank has its part of the batch, and parameters may be cut (FSDP)
+  kModel,      // anything but the batch is cut (TP)
+};
+
 struct ProblemOptions {
+  std::vector<AxisUse> axes = {};  // empty: any
   bool fold = true;
   // Gathered parameters are freed after the forward and gathered again: their moves count twice.
   bool reshard_after_forward = true;
@@ -62,6 +71,12 @@ class PlaceProblem {
   const std::vector<std::vector<Strategy>>& strategies() const { return strategies_; }
   const std::vector<PlacedVariable>& variables() const { return variables_; }
   const std::vector<PlacedEdge>& edges() const { return edges_; }
+  // Made of parameters alone: may be made again whenever it is needed.
+  bool made_of_parameters(int32_t class_index) const {
+    return of_parameters_[static_cast<size_t>(class_index)];
+  }
+  // Whether some result of it is kept for several uses, by a variable of its own.
+  bool keeps_value(int32_t class_index) const { return kept_[static_cast<size_t>(class_index)]; }
   // Operators without a rule: every rank computes all of them.
   const std::vector<std::string>& without_rule() const { return without_rule_; }
 
@@ -71,6 +86,9 @@ class PlaceProblem {
   const Layout& TargetLayout(const PlacedEdge& edge, int32_t label) const;
   Moved MovedBy(const PlacedEdge& edge) const;
   Move MoveOf(const PlacedEdge& edge, int32_t from_label, int32_t to_label) const;
+
+  // What it takes to give every rank the step's outputs that are no gradients.
+  double OutputCost(const std::vector<int32_t>& labels) const;
 
   // Costs with factors: of kernels by phase, of what can be hidden by phase.
   struct Weights {
@@ -86,6 +104,7 @@ class PlaceProblem {
   };
 
   void MakeStrategies();
+  void ApplyAxisUses();
   void ApplyPins();
   Layout PinnedLayout(const FoldedOutput& output) const;
   void KeepFinestParameters();
@@ -95,6 +114,7 @@ class PlaceProblem {
   void AddEdge(PlacedEdge edge);
   void MarkCasts();
   void MakeMatrices();
+  double OutputCost(const PlacedOutput& output, int32_t label) const;
   const FoldedClass& ClassAt(int32_t i) const { return folding_.classes[static_cast<size_t>(i)]; }
 
   Graph& graph_;
@@ -110,7 +130,8 @@ class PlaceProblem {
   std::vector<bool> of_parameters_,
       of_gradients_;  // by class: made of them alone, leads to them alone
   std::vector<uint8_t>
-      phases_;  // of those made of parameters: who uses them, forward 1, backward 2
+      phases_;              // of those made of parameters: who uses them, forward 1, backward 2
+  std::vector<bool> kept_;  // by class
   std::vector<CostMatrix> matrices_;
   std::vector<int32_t> matrix_of_edge_;
   std::vector<std::string> without_rule_;
