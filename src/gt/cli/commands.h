@@ -15,6 +15,7 @@ int RunLaunch(Arguments args);
 int RunTrace(Arguments args);
 int RunMemory(Arguments args);
 int RunSimulate(Arguments args);
+int RunPlace(Arguments args);
 int RunGenerate(Arguments args);
 int RunInfo(Arguments args);
 int RunModels(Arguments args);

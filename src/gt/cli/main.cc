@@ -44,6 +44,7 @@ constexpr Command kCommands[] = {
     {"simulate",
      "predict how long a train step takes on a cluster, and what of it is communication",
      gt::cli::RunSimulate},
+    {"place", "find how a train step is laid out on a mesh of ranks", gt::cli::RunPlace},
     {"opt", "run passes on a graph in text form",
      [](Arguments args) {
        return gt::RunOpt({args.begin(), args.end()});

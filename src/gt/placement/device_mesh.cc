@@ -1,6 +1,7 @@
 #include "gt/placement/device_mesh.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <charconv>
 #include <utility>

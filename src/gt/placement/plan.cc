@@ -1,6 +1,7 @@
 #include "gt/placement/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 #include <set>

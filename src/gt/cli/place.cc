@@ -1,0 +1,354 @@
+// gt place: finds where every value of a train step is laid out on a mesh of ranks, at the least
+// predicted time within a memory budget. Nothing runs and nothing is allocated.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gt/base/error.h"
+#include "gt/base/read_file.h"
+#include "gt/base/text.h"
+#include "gt/cli/commands.h"
+#include "gt/cli/graph_files.h"
+#include "gt/compile/configured_model.h"
+#include "gt/compile/global_step.h"
+#include "gt/compile/memory_capacity.h"
+#include "gt/config/command_line.h"
+#include "gt/job/config.h"
+#include "gt/placement/hand_layouts.h"
+#include "gt/placement/iopddl.h"
+#include "gt/placement/plan.h"
+#include "gt/report/placement_report.h"
+#include "gt/sim/cluster_path.h"
+#include "gt/storage/file_writer.h"
+
+namespace gt::cli {
+namespace {
+
+using placement::DeviceMesh;
+using placement::Placement;
+using placement::PlaceProblem;
+using placement::Plan;
+using placement::Pricing;
+using Clock = std::chrono::steady_clock;
+
+struct PlaceFlags {
+  std::string mesh = "auto";
+  StringList pins;
+  double memory_gb = 0;
+  placement::CostFormulas costs = placement::CostFormulas::kSimulated;
+  bool overlap = true;
+  bool fold = true;
+  bool finest = false;
+  bool compare = true;
+  double time_limit = 60;
+  std::string graph, output, plan, explain, diff, other, iopddl;
+};
+
+Plan ReadPlan(const std::string& path) {
+  try {
+    return placement::PlanFromJson(ReadWholeFile(path), path);
+  } catch (const UnreadableFile& error) {
+    Fail(ErrorCode::kBadPlan, "{}: {}", path, error.what());
+  }
+}
+
+int ShowDifferences(const PlaceFlags& flags) {
+  if (flags.other.empty()) {
+    Fail(ErrorCode::kBadOptionValue, "--diff compares two plans: gt place --diff a.json b.json");
+  }
+  const std::vector<std::string> lines = Differences(ReadPlan(flags.diff), ReadPlan(flags.other));
+  for (const std::string& line : lines) fmt::print("{}\n", line);
+  fmt::print("{} differences\n", lines.size());
+  return 0;
+}
+
+int SolveIopddl(const PlaceFlags& flags, int threads) {
+  const Clock::time_point start = Clock::now();
+  const placement::LabelProblem problem = placement::ReadIopddl(flags.iopddl);
+  placement::SolverOptions options;
+  options.threads = threads;
+  options.time_limit_s =
+      flags.time_limit - std::chrono::duration<double>(Clock::now() - start).count();
+  const placement::LabelSolution solution = Solve(problem, options);
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (!solution.feasible) {
+    Fail(ErrorCode::kNoPlacement, "{}: no placement was found within {:.0f} s", flags.iopddl,
+         flags.time_limit);
+  }
+  fmt::print("cost {:.0f}, at least {:.0f} (gap {:.3f} %), {:.1f} s\n", solution.cost,
+             solution.lower_bound, 100 * solution.gap(), seconds);
+  if (!flags.output.empty()) {
+    WriteFile(flags.output, fmt::format("[{}]\n", fmt::join(solution.labels, ",")));
+  }
+  return 0;
+}
+
+// The best so far, on one line of the terminal; nothing where output is a file.
+class SearchProgress {
+ public:
+  void Show(const std::string& what, double step_us, double bound_us) {
+    if (!terminal_ || Clock::now() - last_ < std::chrono::milliseconds(100)) return;
+    last_ = Clock::now();
+    fmt::print(stderr, "\r{:<20} step {:.2f} ms, at least {:.2f} ms \033[K", what, step_us / 1e3,
+               bound_us / 1e3);
+    shown_ = true;
+  }
+  void Clear() {
+    if (shown_) fmt::print(stderr, "\r\033[K");
+    shown_ = false;
+  }
+
+ private:
+  const bool terminal_ = isatty(STDERR_FILENO) != 0;
+  bool shown_ = false;
+  Clock::time_point last_;
+};
+
+class Placer {
+ public:
+  Placer(const Config& config, const PlaceFlags& flags)
+      : config_(config),
+        flags_(flags),
+        ranks_(std::max<int64_t>(1, config.ranks)),
+        links_(ReadCluster(ClusterPath(config.comm.cluster))),
+        start_(Clock::now()) {
+    graph_ = flags.graph.empty() ? CaptureGlobalStep(config, ranks_) : ReadGraph(flags.graph);
+    captured_ = Clock::now();
+  }
+
+  void Run() {
+    std::optional<Found> best;
+    for (const DeviceMesh& mesh : Meshes()) {
+      std::optional<Found> found = Try(mesh, {}, best ? best->placement.step_us : 0);
+      if (found && (!best || found->placement.step_us < best->placement.step_us)) {
+        best = std::move(found);
+      }
+    }
+    progress_.Clear();
+    if (!best) Refuse();
+    Print(*best);
+  }
+
+ private:
+  struct Found {
+    std::unique_ptr<Pricing> pricing;
+    std::unique_ptr<PlaceProblem> problem;
+    Placement placement;
+  };
+
+  double SecondsLeft() const {
+    return flags_.time_limit - std::chrono::duration<double>(Clock::now() - start_).count();
+  }
+
+  std::vector<DeviceMesh> Meshes() const {
+    if (flags_.mesh != "auto") return {Checked(DeviceMesh::Parse(flags_.mesh))};
+    if (!flags_.plan.empty()) return {Checked(DeviceMesh(ReadPlan(flags_.plan).mesh))};
+    const ParallelismSection& degrees = config_.parallelism;
+    std::vector<int64_t> sizes;
+    for (int64_t size : {degrees.data_parallel_replicate_degree, degrees.data_parallel_shard_degree,
+                         degrees.context_parallel_degree, degrees.tensor_parallel_degree}) {
+      if (size > 1) sizes.push_back(size);
+    }
+    if (!sizes.empty() && degrees.data_parallel_shard_degree < 0) {
+      int64_t others = 1;
+      for (int64_t size : sizes) others *= size;
+      if (others < ranks_ && ranks_ % others == 0) sizes.insert(sizes.begin(), ranks_ / others);
+    }
+    if (!sizes.empty()) return {Checked(DeviceMesh(sizes))};
+    constexpr int kMostAxes = 2;
+    return placement::MeshesOf(ranks_, kMostAxes);
+  }
+
+  const DeviceMesh Checked(DeviceMesh mesh) const {
+    if (mesh.ranks() != ranks_) {
+      Fail(ErrorCode::kBadMesh, "mesh {} has {} ranks, but the job has {} (--ranks)",
+           mesh.ToString(), mesh.ranks(), ranks_);
+    }
+    return mesh;
+  }
+
+  std::vector<placement::Pin> Pins(const DeviceMesh& mesh) const {
+    std::vector<placement::Pin> pins;
+    if (!flags_.plan.empty()) pins = PinsOf(ReadPlan(flags_.plan), mesh, *graph_);
+    for (const std::string& pin : flags_.pins) {
+      const size_t equals = pin.find('=');
+      if (equals == std::string::npos) {
+        Fail(ErrorCode::kBadPin, "--pin {}: write PATTERN=PLACEMENT, such as output.weight=S(0)R",
+             pin);
+      }
+      pins.push_back({pin.substr(0, equals), pin.substr(equals + 1)});
+    }
+    return pins;
+  }
+
+  placement::MemoryModel Memory() const {
+    placement::MemoryModel memory;
+    const c10::Device device =
+        config_.device == DeviceChoice::kCuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
+    constexpr double kGibi = 1024.0 * 1024 * 1024;
+    memory.limit = flags_.memory_gb > 0 ? static_cast<int64_t>(flags_.memory_gb * kGibi)
+                                        : MemoryCapacity(config_, nullptr, device);
+    return memory;
+  }
+
+  std::optional<Found> Try(const DeviceMesh& mesh, const std::vector<placement::AxisUse>& axes,
+                           double give_up_at) {
+    Found found;
+    found.pricing =
+        std::make_unique<Pricing>(mesh, links_, SpeedOf(links_.cluster().generation), flags_.costs);
+    placement::ProblemOptions problem;
+    problem.axes = axes;
+    problem.fold = flags_.fold;
+    problem.finest_parameters = flags_.finest;
+    problem.reshard_after_forward =
+        config_.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
+    if (axes.empty()) problem.pins = Pins(mesh);
+    found.problem = std::make_unique<PlaceProblem>(*graph_, *found.pricing, problem);
+    placement::SearchOptions search;
+    search.overlap = Overlaps();
+    search.memory = Memory();
+    search.threads = static_cast<int>(std::max<int64_t>(1, config_.threads));
+    search.time_limit_s = std::max(SecondsLeft(), 0.1);
+    if (give_up_at > 0) search.give_up_at = give_up_at;
+    search.progress = [&](double step_us, double bound_us) {
+      progress_.Show("mesh " + mesh.ToString(), step_us, bound_us);
+    };
+    found.placement = Search(*found.problem, search);
+    if (!found.placement.feasible) {
+      if (axes.empty()) last_ = std::move(found);
+      return std::nullopt;
+    }
+    return found;
+  }
+
+  bool Overlaps() const {
+    return flags_.overlap && flags_.costs == placement::CostFormulas::kSimulated;
+  }
+
+  [[noreturn]] void Refuse() {
+    placement::SearchOptions search;
+    search.memory = Memory();
+    constexpr double kGibi = 1024.0 * 1024 * 1024;
+    const double given = static_cast<double>(search.memory.limit) / kGibi;
+    const double needed = static_cast<double>(SmallestMemory(*last_->problem, search)) / kGibi;
+    std::string demands = fmt::format("{:.2f} GiB of memory on each rank", given);
+    for (const placement::Pin& pin : Pins(last_->pricing->mesh())) {
+      demands += fmt::format(", {}={}", pin.pattern, pin.layout);
+    }
+    Fail(ErrorCode::kNoPlacement,
+         "no placement on mesh {} satisfies all of these: {}; with about {:.2f} GiB (--memory_gb) "
+         "there is one",
+         last_->pricing->mesh().ToString(), demands, needed);
+  }
+
+  void Print(const Found& best) {
+    const double captured = std::chrono::duration<double>(captured_ - start_).count();
+    const double searched = std::chrono::duration<double>(Clock::now() - captured_).count();
+    const std::string title =
+        flags_.graph.empty() ? fmt::format("{}: {} x {} tokens", ModelTitle(config_),
+                                           GlobalBatch(config_, ranks_), config_.training.seq_len)
+                             : flags_.graph;
+    fmt::print(
+        "{} on {} ranks, mesh {}\ncosts {}, device {}, links of {}; captured in {:.2f} s, "
+        "placed in {:.2f} s\n",
+        title, ranks_, best.pricing->mesh().ToString(), EnumName(flags_.costs),
+        SpeedOf(links_.cluster().generation).name, links_.cluster().name, captured, searched);
+    fmt::print("{}", PlacementTable(*best.problem, best.placement, Overlaps()));
+    if (!flags_.explain.empty()) {
+      fmt::print("\n{}",
+                 ExplainPlacement(*best.problem, best.placement, flags_.explain, Overlaps()));
+    }
+    if (flags_.compare) Compare(best.placement);
+    if (!flags_.output.empty()) {
+      WriteFile(flags_.output, ToJson(MakePlan(*best.problem, best.placement, title)));
+      fmt::print("written to {}\n", flags_.output);
+    }
+  }
+
+  void Compare(const Placement& best) {
+    const std::vector<placement::HandLayout> layouts =
+        flags_.graph.empty() ? placement::HandLayouts(ranks_, GlobalBatch(config_, ranks_),
+                                                      links_.cluster().gpus_per_node)
+                             : std::vector<placement::HandLayout>{};
+    if (layouts.empty()) return;
+    fmt::print("\nthe best placements of hand-written layouts, by the same costs\n");
+    for (const placement::HandLayout& layout : layouts) {
+      const std::optional<Found> found = Try(layout.mesh, layout.axes, 0);
+      progress_.Clear();
+      if (!found) {
+        fmt::print("  {:<20} does not fit\n", layout.name);
+        continue;
+      }
+      fmt::print("  {:<20} {:>10.2f} ms  {:>8.2f} GiB  {:.3f} x the plan\n", layout.name,
+                 found->placement.step_us / 1e3,
+                 static_cast<double>(found->placement.peak_bytes) / (1 << 30),
+                 found->placement.step_us / best.step_us);
+    }
+  }
+
+  const Config& config_;
+  const PlaceFlags& flags_;
+  const int64_t ranks_;
+  const LinkModel links_;
+  const Clock::time_point start_;
+  Clock::time_point captured_;
+  std::unique_ptr<Graph> graph_;
+  SearchProgress progress_;
+  std::optional<Found> last_;  // without a placement
+};
+
+}  // namespace
+
+int RunPlace(Arguments args) {
+  Config config;
+  PlaceFlags flags;
+  CommandLine line("gt place",
+                   "finds how every parameter and value of a train step is laid out on a mesh of "
+                   "ranks: at the least predicted time, within a rank's memory");
+  line.Flag("mesh", &flags.mesh,
+            "sizes of the mesh's axes, such as 8x8; auto: those of --parallelism.*, else every "
+            "factorization of --ranks into two")
+      .Flag("pin", &flags.pins,
+            "PATTERN=PLACEMENT: lay out the parameters, inputs or values of that name like this, "
+            "such as output.weight=S(0)R; may be repeated")
+      .Flag("memory_gb", &flags.memory_gb, AtLeast(0),
+            "GiB that a rank may fill; 0: as --training.memory_limit_gb, else 92 % of a GPU of the "
+            "cluster")
+      .Flag("costs", &flags.costs,
+            "simulated: gt's own; autoparallel: AutoParallel's formulas, serial, for comparison")
+      .Flag("overlap", &flags.overlap,
+            "moves of parameters and gradients run beside kernels; false: all are waited for")
+      .Flag("finest", &flags.finest,
+            "cut every parameter as finely as the mesh allows, as AutoParallel's default does")
+      .Flag("fold", &flags.fold, "place layers that are alike in the same way")
+      .Flag("compare", &flags.compare, "show hand-written layouts beside the plan")
+      .Flag("time_limit", &flags.time_limit, AtLeast(0.1), "seconds after which the search ends")
+      .Flag("explain", &flags.explain,
+            "show what the step would take with each other way of placing this node or parameter")
+      .Flag("graph", &flags.graph, "place this graph, as .gtir, in place of the configured model's")
+      .Flag("plan", &flags.plan, "price the parameter placements of this plan (JSON)")
+      .Flag("output", &flags.output, "write the plan to this file, as JSON")
+      .Flag("diff", &flags.diff, "compare this plan with the one given as argument")
+      .Flag("iopddl", &flags.iopddl,
+            "solve this problem in the format of the IOPDDL contest; --output gets the labels")
+      .OptionalPositional("PLAN", &flags.other, "the second plan of --diff")
+      .WithConfig(&config);
+  if (!line.Parse(args)) {
+    fmt::print("{}", line.Help());
+    return 0;
+  }
+  if (!flags.diff.empty()) return ShowDifferences(flags);
+  if (!flags.iopddl.empty()) {
+    return SolveIopddl(flags, static_cast<int>(std::max<int64_t>(1, config.threads)));
+  }
+  config.comm.backend = CommBackend::kFake;
+  Placer(config, flags).Run();
+  return 0;
+}
+
+}  // namespace gt::cli

@@ -1,0 +1,38 @@
+#include "gt/compile/global_step.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "gt/compile/compile.h"
+#include "gt/compile/configured_model.h"
+#include "gt/job/config.h"
+
+namespace gt {
+
+int64_t GlobalBatch(const Config& config, int64_t ranks) {
+  const Mesh mesh(config.parallelism, ranks, 0);
+  return config.training.local_batch_size * mesh.size(MeshAxis::kBatch);
+}
+
+std::unique_ptr<Graph> CaptureGlobalStep(const Config& config, int64_t ranks) {
+  Config global = config;
+  global.parallelism = ParallelismSection{};
+  global.training.local_batch_size = GlobalBatch(config, ranks);
+  global.compile.ep_overlap.enabled = AutoSwitch::kFalse;
+  const ModelPtr model = BuildConfiguredModel(global);
+  // Parts of the loss that a rank's share of the tokens needs; placement shards each of them.
+  if (global.training.loss_chunks == 0) {
+    Config local = config;
+    local.training.seq_len =
+        std::max<int64_t>(1, global.training.local_batch_size * config.training.seq_len /
+                                 (ranks * config.training.local_batch_size));
+    global.training.loss_chunks = LossConfigOf(local, *model).chunks;
+  }
+  // A step for a GPU can be looked at on a machine without one.
+  const c10::Device device =
+      config.device == DeviceChoice::kCuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
+  CompiledStep step = Compile({.model = *model, .config = global, .device = device});
+  return std::move(step.graph);
+}
+
+}  // namespace gt

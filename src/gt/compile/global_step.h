@@ -1,0 +1,20 @@
+// The train step as one device would run it with the batch of all ranks: what placement starts from.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "gt/ir/graph.h"
+
+namespace gt {
+
+struct Config;
+
+// Sequences that all ranks together have in one forward and backward.
+int64_t GlobalBatch(const Config& config, int64_t ranks);
+
+// Captured with global shapes, after the passes that a job on one rank would run. The loss is taken in as
+// many parts as a rank of the job takes it in.
+std::unique_ptr<Graph> CaptureGlobalStep(const Config& config, int64_t ranks);
+
+}  // namespace gt

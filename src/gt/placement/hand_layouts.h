@@ -1,0 +1,22 @@
+// Layouts that people write by hand, as restrictions of the search: what each axis of a mesh is for. The
+// best placement under the restriction is at least as good as the layout itself.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gt/placement/place_problem.h"
+
+namespace gt::placement {
+
+struct HandLayout {
+  std::string name;  // "FSDP 8 x TP 8"
+  DeviceMesh mesh;
+  std::vector<AxisUse> axes;
+};
+
+// Data parallelism alone, FSDP, HSDP across nodes, and tensor parallelism of each size within a node
+// times FSDP, as far as the batch can be shared out like that.
+std::vector<HandLayout> HandLayouts(int64_t ranks, int64_t batch, int64_t gpus_per_node);
+
+}  // namespace gt::placement
