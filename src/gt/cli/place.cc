@@ -4,8 +4,9 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -121,17 +122,25 @@ class Placer {
     captured_ = Clock::now();
   }
 
+  // Hand-written layouts are candidates like any other, so that no plan is worse than they are.
   void Run() {
-    std::optional<Found> best;
-    for (const DeviceMesh& mesh : Meshes()) {
-      std::optional<Found> found = Try(mesh, {}, best ? best->placement.step_us : 0);
-      if (found && (!best || found->placement.step_us < best->placement.step_us)) {
-        best = std::move(found);
-      }
+    const std::vector<DeviceMesh> meshes = Meshes();
+    for (const placement::HandLayout& layout : HandWritten()) {
+      Rival rival{layout.name, Try(layout.mesh, layout.axes)};
+      const bool allowed = std::find(meshes.begin(), meshes.end(), layout.mesh) != meshes.end();
+      if (allowed && IsBetter(rival.found)) best_ = rival.found;
+      rivals_.push_back(std::move(rival));
+    }
+    double bound = placement::kForbidden;
+    for (const DeviceMesh& mesh : meshes) {
+      const std::shared_ptr<Found> found = Try(mesh, {});
+      bound = std::min(bound, last_bound_);
+      if (IsBetter(found)) best_ = found;
     }
     progress_.Clear();
-    if (!best) Refuse();
-    Print(*best);
+    if (best_ == nullptr) Refuse(meshes.front());
+    best_->placement.bound_us = std::min(bound, best_->placement.step_us);
+    Print(*best_);
   }
 
  private:
@@ -140,6 +149,23 @@ class Placer {
     std::unique_ptr<PlaceProblem> problem;
     Placement placement;
   };
+  struct Rival {
+    std::string name;
+    std::shared_ptr<Found> found;  // null: it does not fit
+  };
+
+  bool IsBetter(const std::shared_ptr<Found>& found) const {
+    return found != nullptr &&
+           (best_ == nullptr || found->placement.step_us < best_->placement.step_us);
+  }
+
+  std::vector<placement::HandLayout> HandWritten() const {
+    if (!flags_.compare || !flags_.graph.empty() || !flags_.pins.empty() || !flags_.plan.empty()) {
+      return {};
+    }
+    return placement::HandLayouts(ranks_, GlobalBatch(config_, ranks_),
+                                  links_.cluster().gpus_per_node);
+  }
 
   double SecondsLeft() const {
     return flags_.time_limit - std::chrono::duration<double>(Clock::now() - start_).count();
@@ -196,10 +222,9 @@ class Placer {
     return memory;
   }
 
-  std::optional<Found> Try(const DeviceMesh& mesh, const std::vector<placement::AxisUse>& axes,
-                           double give_up_at) {
-    Found found;
-    found.pricing =
+  std::shared_ptr<Found> Try(const DeviceMesh& mesh, const std::vector<placement::AxisUse>& axes) {
+    auto found = std::make_shared<Found>();
+    found->pricing =
         std::make_unique<Pricing>(mesh, links_, SpeedOf(links_.cluster().generation), flags_.costs);
     placement::ProblemOptions problem;
     problem.axes = axes;
@@ -207,43 +232,68 @@ class Placer {
     problem.finest_parameters = flags_.finest;
     problem.reshard_after_forward =
         config_.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
-    if (axes.empty()) problem.pins = Pins(mesh);
-    found.problem = std::make_unique<PlaceProblem>(*graph_, *found.pricing, problem);
+    problem.pins = Pins(mesh);
+    found->problem = std::make_unique<PlaceProblem>(*graph_, *found->pricing, problem);
     placement::SearchOptions search;
     search.overlap = Overlaps();
     search.memory = Memory();
     search.threads = static_cast<int>(std::max<int64_t>(1, config_.threads));
     search.time_limit_s = std::max(SecondsLeft(), 0.1);
-    if (give_up_at > 0) search.give_up_at = give_up_at;
+    if (best_ != nullptr) search.give_up_at = best_->placement.step_us;
     search.progress = [&](double step_us, double bound_us) {
       progress_.Show("mesh " + mesh.ToString(), step_us, bound_us);
     };
-    found.placement = Search(*found.problem, search);
-    if (!found.placement.feasible) {
-      if (axes.empty()) last_ = std::move(found);
-      return std::nullopt;
-    }
-    return found;
+    found->placement = Search(*found->problem, search);
+    last_bound_ = found->placement.bound_us;
+    return found->placement.feasible ? found : nullptr;
   }
 
   bool Overlaps() const {
     return flags_.overlap && flags_.costs == placement::CostFormulas::kSimulated;
   }
 
-  [[noreturn]] void Refuse() {
+  // Names the demands that contradict each other: those without any of which there is a placement.
+  [[noreturn]] void Refuse(const DeviceMesh& mesh) {
+    const Pricing pricing(mesh, links_, SpeedOf(links_.cluster().generation), flags_.costs);
     placement::SearchOptions search;
     search.memory = Memory();
-    constexpr double kGibi = 1024.0 * 1024 * 1024;
-    const double given = static_cast<double>(search.memory.limit) / kGibi;
-    const double needed = static_cast<double>(SmallestMemory(*last_->problem, search)) / kGibi;
-    std::string demands = fmt::format("{:.2f} GiB of memory on each rank", given);
-    for (const placement::Pin& pin : Pins(last_->pricing->mesh())) {
-      demands += fmt::format(", {}={}", pin.pattern, pin.layout);
+    search.overlap = false;
+    search.time_limit_s = 2;
+    const placement::MemoryModel free{.limit = 0};
+    auto feasible = [&](const std::vector<placement::Pin>& pins, bool with_memory) {
+      placement::ProblemOptions options;
+      options.fold = flags_.fold;
+      options.pins = pins;
+      const PlaceProblem problem(*graph_, pricing, options);
+      placement::SearchOptions asked = search;
+      if (!with_memory) asked.memory = free;
+      return Search(problem, asked).feasible;
+    };
+    std::vector<placement::Pin> pins = Pins(mesh);
+    for (size_t i = pins.size(); i-- > 0;) {
+      std::vector<placement::Pin> fewer = pins;
+      fewer.erase(fewer.begin() + static_cast<ptrdiff_t>(i));
+      if (!feasible(fewer, true)) pins = fewer;
     }
+    std::string demands;
+    for (const placement::Pin& pin : pins) {
+      demands += fmt::format("{}--pin {}={}", demands.empty() ? "" : ", ", pin.pattern, pin.layout);
+    }
+    if (!feasible(pins, false)) {
+      Fail(ErrorCode::kNoPlacement, "mesh {}: these demands contradict each other: {}",
+           mesh.ToString(), demands);
+    }
+    constexpr double kGibi = 1024.0 * 1024 * 1024;
+    placement::ProblemOptions options;
+    options.fold = flags_.fold;
+    options.pins = pins;
+    const PlaceProblem problem(*graph_, pricing, options);
     Fail(ErrorCode::kNoPlacement,
-         "no placement on mesh {} satisfies all of these: {}; with about {:.2f} GiB (--memory_gb) "
-         "there is one",
-         last_->pricing->mesh().ToString(), demands, needed);
+         "mesh {}: no placement fits into {:.2f} GiB of memory on each rank{}{}; with {:.2f} GiB "
+         "(--memory_gb) there is one",
+         mesh.ToString(), static_cast<double>(search.memory.limit) / kGibi,
+         demands.empty() ? "" : " together with ", demands,
+         static_cast<double>(SmallestMemory(problem, search)) / kGibi);
   }
 
   void Print(const Found& best) {
@@ -263,31 +313,25 @@ class Placer {
       fmt::print("\n{}",
                  ExplainPlacement(*best.problem, best.placement, flags_.explain, Overlaps()));
     }
-    if (flags_.compare) Compare(best.placement);
+    Compare(best.placement);
     if (!flags_.output.empty()) {
       WriteFile(flags_.output, ToJson(MakePlan(*best.problem, best.placement, title)));
       fmt::print("written to {}\n", flags_.output);
     }
   }
 
-  void Compare(const Placement& best) {
-    const std::vector<placement::HandLayout> layouts =
-        flags_.graph.empty() ? placement::HandLayouts(ranks_, GlobalBatch(config_, ranks_),
-                                                      links_.cluster().gpus_per_node)
-                             : std::vector<placement::HandLayout>{};
-    if (layouts.empty()) return;
+  void Compare(const Placement& best) const {
+    if (rivals_.empty()) return;
     fmt::print("\nthe best placements of hand-written layouts, by the same costs\n");
-    for (const placement::HandLayout& layout : layouts) {
-      const std::optional<Found> found = Try(layout.mesh, layout.axes, 0);
-      progress_.Clear();
-      if (!found) {
-        fmt::print("  {:<20} does not fit\n", layout.name);
+    for (const Rival& rival : rivals_) {
+      if (rival.found == nullptr) {
+        fmt::print("  {:<20} does not fit, or takes longer\n", rival.name);
         continue;
       }
-      fmt::print("  {:<20} {:>10.2f} ms  {:>8.2f} GiB  {:.3f} x the plan\n", layout.name,
-                 found->placement.step_us / 1e3,
-                 static_cast<double>(found->placement.peak_bytes) / (1 << 30),
-                 found->placement.step_us / best.step_us);
+      fmt::print("  {:<20} {:>10.2f} ms  {:>8.2f} GiB  {:.3f} x the plan\n", rival.name,
+                 rival.found->placement.step_us / 1e3,
+                 static_cast<double>(rival.found->placement.peak_bytes) / (1 << 30),
+                 rival.found->placement.step_us / best.step_us);
     }
   }
 
@@ -299,7 +343,9 @@ class Placer {
   Clock::time_point captured_;
   std::unique_ptr<Graph> graph_;
   SearchProgress progress_;
-  std::optional<Found> last_;  // without a placement
+  std::vector<Rival> rivals_;
+  std::shared_ptr<Found> best_;
+  double last_bound_ = 0;
 };
 
 }  // namespace

@@ -185,11 +185,9 @@ class PlacementSearch {
   bool Probe() {
     bool learned = false;
     const double before = best_.step_us;
-    for (size_t i = 0; i < problem_.folding().classes.size(); ++i) {
-      const FoldedClass& of = problem_.folding().classes[i];
-      if (of.input == nullptr || of.input->role != InputRole::kParameter) continue;
+    for (size_t i : LargestParameters()) {
       for (size_t label = 0; label < allowed_[i].size(); ++label) {
-        if (Done()) return learned;
+        if (Done() || ++probes_ > kProbes) return learned;
         const std::vector<bool> all = allowed_[i];
         if (!all[label] || std::count(all.begin(), all.end(), true) == 1) continue;
         allowed_[i].assign(all.size(), false);
@@ -203,6 +201,19 @@ class PlacementSearch {
       }
     }
     return learned || best_.step_us < before * (1 - kGoodEnough);
+  }
+
+  std::vector<size_t> LargestParameters() const {
+    std::vector<std::pair<int64_t, size_t>> all;
+    for (size_t i = 0; i < problem_.folding().classes.size(); ++i) {
+      const FoldedClass& of = problem_.folding().classes[i];
+      if (of.input == nullptr || of.input->role != InputRole::kParameter) continue;
+      all.emplace_back(-of.count() * memory_.variables[i].usage[0], i);
+    }
+    std::sort(all.begin(), all.end());
+    std::vector<size_t> classes;
+    for (const auto& [bytes, i] : all) classes.push_back(i);
+    return classes;
   }
 
   // The best plan at the present prices, and what is learned from it.
@@ -288,8 +299,7 @@ class PlacementSearch {
     }
   }
 
-  static constexpr int kRounds = 60;
-  static constexpr int kPatience = 12;
+  static constexpr int kRounds = 30, kPatience = 6, kProbes = 60;
   static constexpr double kGoodEnough = 1e-4;
   static constexpr double kLeastSeconds = 0.5, kMostSecondsForAny = 5;
 
@@ -304,6 +314,7 @@ class PlacementSearch {
   std::vector<Moment> moments_;
   std::vector<int32_t> last_;
   double bound_ = 0;
+  int probes_ = 0;
   Placement best_;
 };
 
