@@ -50,6 +50,7 @@ enum class Fill : uint8_t {
   kUnit,   // floats in (0, 1), for probabilities
   kIndex,  // integers in [0, bound)
   kSame,   // every element is `bound`
+  kEnds,   // where groups end: ascending integers up to `bound`, which is the last
 };
 
 enum class LayoutChoice : uint8_t {

@@ -11,6 +11,7 @@
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/sort.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
@@ -424,6 +425,11 @@ class Runner {
         return at::randint(0, std::max<int64_t>(bound, 1), {count}, plain);
       case Fill::kSame:
         return at::full({count}, bound, plain);
+      case Fill::kEnds: {
+        at::Tensor ends = std::get<0>(at::sort(at::randint(0, bound + 1, {count}, plain)));
+        if (count > 0) ends.narrow(0, count - 1, 1).fill_(bound);
+        return ends;
+      }
     }
     return {};
   }

@@ -67,9 +67,12 @@ void Factor(Case& c, DType dtype, const Shape& sizes, bool transposed) {
   if (transposed) std::swap(type.strides[last], type.strides[last - 1]);
   c.Tensor(type, 0, Product(sizes));
 }
+// On a GPU groups must be aligned as well: the first has everything.
 void Ends(Case& c, const Dim& groups, const Dim& total) {
   c.Tensor(DType::kInt32, {groups},
-           {.layout = LayoutChoice::kContiguous, .fill = Fill::kSame, .bound = total});
+           {.layout = LayoutChoice::kContiguous,
+            .fill = Case::on_cuda() ? Fill::kSame : Fill::kEnds,
+            .bound = total});
 }
 constexpr DType kGroupedTypes[] = {DType::kFloat32, DType::kBFloat16};
 

@@ -4,25 +4,12 @@
 // of unequal length where the row allows it, and positions are also dealt out in turns.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "gt/conformance/fact_checks.h"
-#include "gt/ir/sharding.h"
+#include "gt/conformance/shard_proof.h"
 
 namespace gt::conformance {
-
-struct ShardedCall {
-  const Operator& op;
-  const std::vector<Argument>& args;
-  std::vector<TensorType> operand_types;  // without symbols, as the result types
-  std::vector<TensorType> result_types;
-  const Tensors& operands;
-  const Tensors& results;
-  // The operator called with other arguments and operands. Throws what libtorch throws.
-  std::function<Tensors(const std::vector<Argument>&, const Tensors&)> call;
-};
 
 // The row that does not hold and why, or nothing. A row that calls of this operator have proved
 // several times is not checked again.
