@@ -20,25 +20,32 @@ using namespace placement;
 
 struct Oracle {
   const char* name;
-  const char* file;
-  const char* batch;  // first dimension of the inputs
+  const char* step;   // tests/placement/<step>.gtir
+  const char* plan;   // tests/placement/<plan>.plan
+  const char* batch;  // hint of the first dimension
   const char* mesh;
   bool finest_parameters;
-  const char* rows;  // how inputs, results and their gradients are laid out
+  const char* pins;
   double objective_us;
   double lower_by_us;  // what this engine saves
-  // A line each: name, layouts of operands, "->", layout of the result, microseconds.
-  const char* parameters;
-  const char* kernels;
-  // How many moves take how long, without the microsecond that AutoParallel adds to each.
+  double kernels_us;
+  // How many moves take how long, without the microsecond that AutoParallel adds to each. Empty: not
+  // compared one by one.
   std::vector<std::pair<int, double>> moves_us;
+  const char* parameters;  // as in a plan
 };
 
 void PrintTo(const Oracle& oracle, std::ostream* out) { *out << oracle.name; }
 
+std::string ReadTestFile(const std::string& name) {
+  return ReadWholeFile(GT_SOURCE_DIR "/tests/placement/" + name);
+}
+
 std::string ReadStep(const Oracle& oracle) {
-  std::string text = ReadWholeFile(std::string(GT_SOURCE_DIR "/tests/placement/") + oracle.file);
-  const size_t begin = text.find("hint ") + 5;
+  std::string text = ReadTestFile(std::string(oracle.step) + ".gtir");
+  const size_t hint = text.find("hint ");
+  if (hint == std::string::npos) return text;
+  const size_t begin = hint + 5;
   return text.replace(begin, text.find(',', begin) - begin, oracle.batch);
 }
 
@@ -46,16 +53,16 @@ std::string ReadStep(const Oracle& oracle) {
 class Solved {
  public:
   Solved(const Oracle& oracle, bool fold)
-      : graph_(Parse(ReadStep(oracle), oracle.file)),
+      : graph_(Parse(ReadStep(oracle), oracle.step)),
         links_(ReadCluster(GT_SOURCE_DIR "/configs/clusters/h100.toml")),
         pricing_(DeviceMesh::Parse(oracle.mesh), links_, SpeedOf("hopper"),
                  CostFormulas::kAutoparallel),
-        problem_(*graph_, pricing_, OptionsOf(oracle, *graph_, fold)),
+        problem_(*graph_, pricing_, OptionsOf(oracle, fold)),
         solution_(Solve(problem_.Labels({}))) {}
 
   const LabelSolution& solution() const { return solution_; }
 
-  // As a line of Oracle::parameters, without the time.
+  // As a line of a plan, without the time.
   std::string Placement(size_t class_index) const {
     const Strategy& strategy = StrategyOf(class_index);
     const ClassPieces& pieces = problem_.pieces()[class_index];
@@ -102,13 +109,12 @@ class Solved {
   }
 
  private:
-  static ProblemOptions OptionsOf(const Oracle& oracle, const Graph& graph, bool fold) {
+  static ProblemOptions OptionsOf(const Oracle& oracle, bool fold) {
     ProblemOptions options{.fold = fold, .finest_parameters = oracle.finest_parameters};
-    for (const auto& input : graph.inputs()) {
-      if (input->role == InputRole::kInput) options.pins.push_back({input->name, oracle.rows});
-    }
-    for (const auto& output : graph.outputs()) {
-      if (output->role == OutputRole::kResult) options.pins.push_back({output->name, oracle.rows});
+    std::istringstream pins(oracle.pins);
+    for (std::string pin; pins >> pin;) {
+      const size_t equal = pin.find('=');
+      options.pins.push_back({pin.substr(0, equal), pin.substr(equal + 1)});
     }
     return options;
   }
@@ -129,11 +135,12 @@ TEST_P(AutoparallelOracle, PlacesAndPricesAlike) {
   ASSERT_TRUE(solved.solution().feasible);
   EXPECT_LT(solved.solution().gap(), 1e-9);
   EXPECT_NEAR(solved.solution().cost, oracle.objective_us - oracle.lower_by_us, 0.01);
+  EXPECT_NEAR(solved.KernelsUs(), oracle.kernels_us, 0.01);
 
   const std::map<std::string, size_t> classes = solved.Classes();
-  std::istringstream lines(std::string(oracle.parameters) + oracle.kernels);
+  std::istringstream lines(oracle.parameters + ReadTestFile(std::string(oracle.plan) + ".plan"));
   for (std::string line; std::getline(lines, line);) {
-    if (line.empty()) continue;
+    if (line.empty() || line.starts_with('#')) continue;
     const size_t time = line.rfind(' ');
     const std::string name = line.substr(0, line.find(' '));
     ASSERT_TRUE(classes.contains(name)) << name;
@@ -142,6 +149,7 @@ TEST_P(AutoparallelOracle, PlacesAndPricesAlike) {
         << name;
   }
 
+  if (oracle.moves_us.empty()) return;
   std::vector<double> expected;
   for (const auto& [count, us] : oracle.moves_us) expected.insert(expected.end(), count, us);
   const std::vector<double> moves = solved.Moves();
@@ -155,218 +163,172 @@ TEST_P(AutoparallelOracle, CostsTheSameFolded) {
               GetParam().objective_us - GetParam().lower_by_us, 0.01);
 }
 
-constexpr const char* kFfn256 = R"(
-add S(0) -> S(0) 7.000
-mm S(0) R -> S(0) 49.682
-mm_1 S(0) R -> S(0) 49.682
-add_1 S(0) -> S(0) 7.000
-mm_2 S(1) S(0) -> P 49.682
-mm_3 S(0) R -> S(0) 49.682
-mm_4 S(1) S(0) -> P 49.682
-)";
-constexpr const char* kFfn32x8 = R"(
-add S(0)R -> S(0)R 7.000
-mm S(0)R RS(1) -> S(0)S(1) 7.000
-mm_1 S(0)S(1) RS(0) -> S(0)P 7.000
-add_1 S(0)R -> S(0)R 7.000
-mm_2 S(1)R S(0)S(1) -> PS(1) 7.000
-mm_3 S(0)R RS(1) -> S(0)S(1) 7.000
-mm_4 S(1)S(0) S(0)R -> PS(0) 7.000
-)";
-constexpr const char* kBlock256 = R"(
-xq_mm S(0) R -> S(0) 447.134
-xk_mm S(0) R -> S(0) 447.134
-xv_mm S(0) R -> S(0) 447.134
-out S(0) S(0) S(0) -> S(0) 78.236
-xo_mm S(0) R -> S(0) 447.134
-add S(0) S(0) -> S(0) 58.563
-x1_mm S(0) R -> S(0) 1788.535
-relu S(0) -> S(0) 156.167
-x2_mm S(0) R -> S(0) 1788.535
-add_1 S(0) S(0) -> S(0) 58.563
-w2_dw_mm S(1) S(0) -> P 1788.535
-w2_dx_mm S(0) R -> S(0) 1788.535
-dx1 S(0) S(0) -> S(0) 234.250
-w1_dw_mm S(1) S(0) -> P 1788.535
-w1_dx_mm S(0) R -> S(0) 1788.535
-add_2 S(0) S(0) -> S(0) 58.563
-wo_dw_mm S(1) S(0) -> P 447.134
-wo_dx_mm S(0) R -> S(0) 447.134
-dq S(0) S(0) S(0) S(0) S(0) S(0) R R -> S(0) 156.319
-wv_dw_mm S(1) S(0) -> P 447.134
-wv_dx_mm S(0) R -> S(0) 447.134
-add_3 S(0) S(0) -> S(0) 58.563
-wk_dw_mm S(1) S(0) -> P 447.134
-wk_dx_mm S(0) R -> S(0) 447.134
-add_4 S(0) S(0) -> S(0) 58.563
-wq_dw_mm S(1) S(0) -> P 447.134
-wq_dx_mm S(0) R -> S(0) 447.134
-add_5 S(0) S(0) -> S(0) 58.563
-)";
-constexpr const char* kBlock32x8 = R"(
-xq_mm S(0)R RS(1) -> S(0)S(1) 55.892
-xk_mm S(0)R RS(1) -> S(0)S(1) 55.892
-xv_mm S(0)R RS(1) -> S(0)S(1) 55.892
-out S(0)S(1) S(0)S(1) S(0)S(1) -> S(0)S(1) 9.779
-xo_mm S(0)S(1) RS(0) -> S(0)P 55.892
-add S(0)R S(0)R -> S(0)R 58.563
-x1_mm S(0)R RS(1) -> S(0)S(1) 223.567
-relu S(0)S(2) -> S(0)S(2) 19.521
-x2_mm S(0)S(1) RS(0) -> S(0)P 223.567
-add_1 S(0)R S(0)R -> S(0)R 58.563
-w2_dw_mm S(1)R S(0)S(1) -> PS(1) 223.567
-w2_dx_mm S(0)R RS(1) -> S(0)S(1) 223.567
-dx1 S(0)S(2) S(0)S(2) -> S(0)S(2) 29.281
-w1_dw_mm S(1)S(0) S(0)R -> PS(0) 223.567
-w1_dx_mm S(0)S(1) RS(0) -> S(0)P 223.567
-add_2 S(0)R S(0)R -> S(0)R 58.563
-wo_dw_mm S(1)R S(0)S(1) -> PS(1) 55.892
-wo_dx_mm S(0)R RS(1) -> S(0)S(1) 55.892
-dq S(0)S(1) S(0)S(1) S(0)S(1) S(0)S(1) S(0)S(1) S(0)S(1) RR RR -> S(0)S(1) 19.540
-wv_dw_mm S(1)S(0) S(0)R -> PS(0) 55.892
-wv_dx_mm S(0)S(1) RS(0) -> S(0)P 55.892
-add_3 S(0)P S(0)P -> S(0)P 58.563
-wk_dw_mm S(1)S(0) S(0)R -> PS(0) 55.892
-wk_dx_mm S(0)S(1) RS(0) -> S(0)P 55.892
-add_4 S(0)P S(0)P -> S(0)P 58.563
-wq_dw_mm S(1)S(0) S(0)R -> PS(0) 55.892
-wq_dx_mm S(0)S(1) RS(0) -> S(0)P 55.892
-add_5 S(0)P S(0)P -> S(0)P 58.563
-)";
-
+// Parameters by plan; kernels are in the .plan files.
 const Oracle kOracles[] = {
-    {"Ffn256",
-     "ffn.gtir",
-     "524288",
-     "256",
-     true,
-     "S(0)",
-     2174.1121,
-     0,
-     R"(
+    {.name = "Ffn256",
+     .step = "ffn",
+     .plan = "ffn_256",
+     .batch = "524288",
+     .mesh = "256",
+     .finest_parameters = true,
+     .pins = "x=S(0) bias=S(0) dy=S(0) y=S(0) add=S(0) add_1=S(0)",
+     .objective_us = 2174.1121,
+     .lower_by_us = 0,
+     .kernels_us = 262.4076,
+     .moves_us = {{2, 305.56}, {2, 647.292}},
+     .parameters = R"(
 linear1.weight -> S(0) 0
 linear2.weight -> S(0) 0
-)",
-     kFfn256,
-     {{2, 305.56}, {2, 647.292}}},
-    {"Ffn256Unbounded",
-     "ffn.gtir",
-     "524288",
-     "256",
-     false,
-     "S(0)",
-     875.5283,
-     0,
-     R"(
+)"},
+    {.name = "Ffn256Unbounded",
+     .step = "ffn",
+     .plan = "ffn_256",
+     .batch = "524288",
+     .mesh = "256",
+     .finest_parameters = false,
+     .pins = "x=S(0) bias=S(0) dy=S(0) y=S(0) add=S(0) add_1=S(0)",
+     .objective_us = 875.5283,
+     .lower_by_us = 0,
+     .kernels_us = 262.4076,
+     .moves_us = {{2, 305.56}},
+     .parameters = R"(
 linear1.weight -> R 0
 linear2.weight -> R 0
-)",
-     kFfn256,
-     {{2, 305.56}}},
-    {"Ffn32x8",
-     "ffn.gtir",
-     "65536",
-     "32x8",
-     true,
-     "S(0)R",
-     1160.3824,
-     0,
-     R"(
+)"},
+    {.name = "Ffn32x8",
+     .step = "ffn",
+     .plan = "ffn_32x8",
+     .batch = "65536",
+     .mesh = "32x8",
+     .finest_parameters = true,
+     .pins = "x=S(0)R bias=S(0)R dy=S(0)R y=S(0)R add=S(0)R add_1=S(0)R",
+     .objective_us = 1160.3824,
+     .lower_by_us = 0,
+     .kernels_us = 49.0000,
+     .moves_us = {{1, 62.418}, {4, 260.991}},
+     .parameters = R"(
 linear1.weight -> S(0)S(0) 0
 linear2.weight -> S(0)S(1) 0
-)",
-     kFfn32x8,
-     {{1, 62.418}, {4, 260.991}}},
-    {"Ffn32x8Unbounded",
-     "ffn.gtir",
-     "65536",
-     "32x8",
-     false,
-     "S(0)R",
-     709.6059,
-     0,
-     R"(
+)"},
+    {.name = "Ffn32x8Unbounded",
+     .step = "ffn",
+     .plan = "ffn_32x8",
+     .batch = "65536",
+     .mesh = "32x8",
+     .finest_parameters = false,
+     .pins = "x=S(0)R bias=S(0)R dy=S(0)R y=S(0)R add=S(0)R add_1=S(0)R",
+     .objective_us = 709.6059,
+     .lower_by_us = 0,
+     .kernels_us = 49.0000,
+     .moves_us = {{1, 62.418}, {2, 297.594}},
+     .parameters = R"(
 linear1.weight -> RS(0) 0
 linear2.weight -> RS(1) 0
-)",
-     kFfn32x8,
-     {{1, 62.418}, {2, 297.594}}},
-    {"Block256",
-     "transformer_block.gtir",
-     "2048",
-     "256",
-     true,
-     "S(0)",
-     41651.9175,
-     0,
-     R"(
+)"},
+    {.name = "Block256",
+     .step = "transformer_block",
+     .plan = "transformer_block_256",
+     .batch = "2048",
+     .mesh = "256",
+     .finest_parameters = true,
+     .pins = "x=S(0) dy=S(0) y=S(0) dx=S(0)",
+     .objective_us = 41651.9175,
+     .lower_by_us = 0,
+     .kernels_us = 17073.1590,
+     .moves_us = {{8, 1316.827}, {4, 3508.035}},
+     .parameters = R"(
 wq.weight -> S(0) 0
 wk.weight -> S(0) 0
 wv.weight -> S(0) 0
 wo.weight -> S(0) 0
 w1.weight -> S(0) 0
 w2.weight -> S(0) 0
-)",
-     kBlock256,
-     {{8, 1316.827}, {4, 3508.035}}},
-    {"Block256Unbounded",
-     "transformer_block.gtir",
-     "2048",
-     "256",
-     false,
-     "S(0)",
-     32094.4746,
-     0,
-     R"(
+)"},
+    {.name = "Block256Unbounded",
+     .step = "transformer_block",
+     .plan = "transformer_block_256",
+     .batch = "2048",
+     .mesh = "256",
+     .finest_parameters = false,
+     .pins = "x=S(0) dy=S(0) y=S(0) dx=S(0)",
+     .objective_us = 32094.4746,
+     .lower_by_us = 0,
+     .kernels_us = 17073.1590,
+     .moves_us = {{4, 1575.088}, {2, 4357.483}},
+     .parameters = R"(
 wq.weight -> R 0
 wk.weight -> R 0
 wv.weight -> R 0
 wo.weight -> R 0
 w1.weight -> R 0
 w2.weight -> R 0
-)",
-     kBlock256,
-     {{4, 1575.088}, {2, 4357.483}}},
-    // A sum that some ranks have whole joins partial sums in one transition, where AutoParallel
-    // needs two (to an average and back).
-    {"Block32x8",
-     "transformer_block.gtir",
-     "256",
-     "32x8",
-     true,
-     "S(0)R",
-     16601.5082,
-     1,
-     R"(
+)"},
+    // What all ranks have joins partial sums in one transition, where AutoParallel needs two: to an
+    // average and back.
+    {.name = "Block32x8",
+     .step = "transformer_block",
+     .plan = "transformer_block_32x8",
+     .batch = "256",
+     .mesh = "32x8",
+     .finest_parameters = true,
+     .pins = "x=S(0)R dy=S(0)R y=S(0)R dx=S(0)R",
+     .objective_us = 16601.5082,
+     .lower_by_us = 1,
+     .kernels_us = 2441.5981,
+     .moves_us = {{4, 219.508}, {8, 691.412}, {4, 1933.146}},
+     .parameters = R"(
 wq.weight -> S(0)S(0) 0
 wk.weight -> S(0)S(0) 0
 wv.weight -> S(0)S(0) 0
 wo.weight -> S(0)S(1) 0
 w1.weight -> S(0)S(0) 0
 w2.weight -> S(0)S(1) 0
-)",
-     kBlock32x8,
-     {{4, 219.508}, {8, 691.412}, {4, 1933.146}}},
-    // A sum that some ranks have whole joins partial sums in one transition, where AutoParallel
-    // needs two (to an average and back).
-    {"Block32x8Unbounded",
-     "transformer_block.gtir",
-     "256",
-     "32x8",
-     false,
-     "S(0)R",
-     16228.4701,
-     1,
-     R"(
+)"},
+    {.name = "Block32x8Unbounded",
+     .step = "transformer_block",
+     .plan = "transformer_block_32x8",
+     .batch = "256",
+     .mesh = "32x8",
+     .finest_parameters = false,
+     .pins = "x=S(0)R dy=S(0)R y=S(0)R dx=S(0)R",
+     .objective_us = 16228.4701,
+     .lower_by_us = 1,
+     .kernels_us = 2441.5981,
+     .moves_us = {{4, 219.508}, {4, 1290.564}, {4, 1933.146}},
+     .parameters = R"(
 wq.weight -> RS(0) 0
 wk.weight -> RS(0) 0
 wv.weight -> RS(0) 0
 wo.weight -> RS(1) 0
 w1.weight -> S(0)S(0) 0
 w2.weight -> S(0)S(1) 0
-)",
-     kBlock32x8,
-     {{4, 219.508}, {4, 1290.564}, {4, 1933.146}}},
+)"},
+    // Weights can be gathered in one step or in two at the same cost: moves are not compared.
+    {.name = "Llama3Layer8x8",
+     .step = "llama3_layer",
+     .plan = "llama3_layer_8x8",
+     .batch = "16",
+     .mesh = "8x8",
+     .finest_parameters = true,
+     .pins = "tokens=S(0)R dlogits=S(0)S(2) logits=S(0)S(2)",
+     .objective_us = 36416.7530,
+     .lower_by_us = 0,
+     .kernels_us = 18859.0640,
+     .moves_us = {},
+     .parameters = R"(
+tok_embeddings.weight -> S(1)S(1) 0
+attention.wq.weight -> S(0)S(0) 0
+attention.wk.weight -> S(0)S(0) 0
+attention.wv.weight -> S(0)S(0) 0
+attention.wo.weight -> S(0)S(0) 0
+feed_forward.w1.weight -> S(0)S(0) 0
+feed_forward.w2.weight -> S(0)S(1) 0
+feed_forward.w3.weight -> S(0)S(0) 0
+attention_norm.weight -> S(0)S(0) 0
+ffn_norm.weight -> S(0)S(0) 0
+norm.weight -> S(0)S(0) 0
+output.weight -> S(0)S(0) 0
+)"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Plans, AutoparallelOracle, ::testing::ValuesIn(kOracles),

@@ -281,17 +281,27 @@ void PlaceProblem::AddEdge(PlacedEdge edge) {
 }
 
 // Parameters are gathered in the type they are computed in, and gradients summed in the one they are
-// stored in.
+// stored in: nothing is sent on the way from what makes a gradient to its cast.
 void PlaceProblem::MarkCasts() {
+  std::vector<bool> gradient(folding_.classes.size(), false);
+  for (const FoldedOutput& output : folding_.outputs) {
+    if (output.role == OutputRole::kGradient) gradient[static_cast<size_t>(output.from)] = true;
+  }
+  // Nodes with one operand from which only such nodes lead to a gradient.
+  std::vector<bool> on_the_way(folding_.classes.size(), false);
   std::vector<bool> before_cast(folding_.classes.size(), false);
   for (size_t i = folding_.classes.size(); i-- > 0;) {
     const Node* node = folding_.classes[i].node;
-    if (node == nullptr || node->operand_count() != 1 || !of_gradients_[i]) continue;
+    if (node == nullptr || node->operand_count() != 1) continue;
+    bool only = gradient[i] || !uses_[i].empty();
     bool leads = WidensBy(node) > 0;
     for (const FoldedEdge& use : uses_[i]) {
-      leads |= use.to != static_cast<int32_t>(i) && before_cast[static_cast<size_t>(use.to)];
+      const auto to = static_cast<size_t>(use.to);
+      only = only && on_the_way[to];
+      leads = leads || before_cast[to];
     }
-    before_cast[i] = leads;
+    on_the_way[i] = only;
+    before_cast[i] = only && leads;
   }
   for (PlacedEdge& edge : edges_) {
     const FoldedClass& from = ClassAt(edge.class_index);

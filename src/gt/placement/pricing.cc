@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gt/placement/label_problem.h"
+#include "gt/sim/type_sizes.h"
 
 namespace gt::placement {
 namespace {
@@ -25,6 +26,23 @@ double FlopsPerUs(DType dtype) {
   return tflops * 1e6;
 }
 
+// Of all operands and results, expanded dimensions at their full size.
+double LogicalBytes(const Node& node, SymbolValues symbols, const NodeShard& shard) {
+  auto bytes = [&](const TensorType& type, double part) {
+    return type.defined()
+               ? part * static_cast<double>(ElementsOf(type, symbols)) * ItemSize(type.dtype)
+               : 0;
+  };
+  double all = 0;
+  for (int32_t i = 0; i < node.operand_count(); ++i) {
+    all += bytes(node.operand(i)->type(), shard.operands[static_cast<size_t>(i)]);
+  }
+  for (int32_t i = 0; i < node.result_count(); ++i) {
+    all += bytes(node.result(i)->type(), shard.results[static_cast<size_t>(i)]);
+  }
+  return all;
+}
+
 bool CountsFlops(const Operator& op) {
   return op.work == Work::kProduct || op.work == Work::kGroupedProduct ||
          op.work == Work::kAttention;
@@ -32,17 +50,13 @@ bool CountsFlops(const Operator& op) {
 
 double KernelUs(const Node& node, SymbolValues symbols, const NodeShard& shard) {
   if (node.op().is_view() || node.op().aliasing == Aliasing::kAlways) return 0;
-  const double memory = MemoryUs(BytesOf(node, symbols, shard));
+  const double memory = MemoryUs(LogicalBytes(node, symbols, shard));
   if (!CountsFlops(node.op()) || node.operand_count() == 0) return memory;
   const double rate = kReached * FlopsPerUs(node.operand(0)->type().dtype);
   return std::max(ArithmeticOf(node, symbols, shard) / rate, memory);
 }
 
 }  // namespace upstream
-
-bool IsFirstDim(const Moved& tensor, ShardState piece) {
-  return piece >= 0 && tensor.pieces[static_cast<size_t>(piece)].dim == 0;
-}
 
 // Shards of it follow each other in memory: nothing in front of it is longer than 1.
 bool IsOutermost(const Moved& tensor, ShardState piece) {
@@ -117,13 +131,14 @@ Move Pricing::MoveAxisByAxis(const Moved& tensor, const Layout& from, const Layo
     sums_to_shards = sums_to_shards && from[axis] == kPartial && to[axis] >= 0;
   }
   bool contiguous = tensor.contiguous;
+  // Shards of anything but the first dimension are rearranged, whatever is in front of it.
   auto copy = [&] { move.copy_us += CopyUs(bytes); };
   for (int i = 0; i < mesh_.axes(); ++i) {
     const int axis = sums_to_shards ? mesh_.axes() - 1 - i : i;
     const ShardState source = from[axis], target = to[axis];
     if (source == target) continue;
     const auto ranks = static_cast<double>(mesh_.size(axis));
-    if (source != kWhole && !contiguous) {
+    if (!contiguous) {
       copy();
       contiguous = true;
     }
@@ -131,16 +146,16 @@ Move Pricing::MoveAxisByAxis(const Moved& tensor, const Layout& from, const Layo
       AddStep(move, Collective::kAllReduce, Bit(axis), bytes);
     } else if (source == kPartial) {
       AddStep(move, Collective::kReduceScatter, Bit(axis), bytes);
-      if (!IsFirstDim(tensor, target)) copy();
+      if (target != 0) copy();
       bytes /= ranks;
     } else if (source >= 0 && target == kWhole) {
       bytes *= ranks;
       AddStep(move, Collective::kAllGather, Bit(axis), bytes);
-      if (!IsFirstDim(tensor, source)) copy();
+      if (source != 0) copy();
     } else if (source >= 0) {
       AddStep(move, Collective::kAllToAll, Bit(axis), bytes);
-      if (!IsFirstDim(tensor, source)) copy();
-      if (!IsFirstDim(tensor, target)) copy();
+      if (source != 0) copy();
+      if (target != 0) copy();
     }
   }
   move.us += move.copy_us;
