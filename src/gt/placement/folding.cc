@@ -100,6 +100,9 @@ class Folder {
     FoldNodes(first);
     AddEdges();
     AddOutputs();
+    for (int32_t i = 0; i < Size(); ++i) {
+      for (int32_t result = 0; result < ClassAt(i).result_count(); ++result) AddUses(i, result);
+    }
   }
   Folding Take() { return std::move(folding_); }
 
@@ -179,7 +182,7 @@ class Folder {
     for (const auto& input : graph_.inputs()) {
       inputs[input->name] = folding_.class_of_input[static_cast<size_t>(input->value.index())];
     }
-    std::map<std::tuple<int32_t, int32_t, OutputRole, int32_t>, FoldedOutput> folded;
+    std::map<std::tuple<int32_t, int32_t, OutputRole, int32_t>, int32_t> known;
     for (const auto& output : graph_.outputs()) {
       const Value& value = *output->value();
       const bool owned =
@@ -187,17 +190,70 @@ class Folder {
       auto owner = owned ? inputs.find(output->name) : inputs.end();
       const int32_t input = owner == inputs.end() ? -1 : owner->second;
       const int32_t from = ClassOf(value), result = ResultOf(value);
-      FoldedOutput first{from, result, output->role, input, 0, output.get()};
-      ++folded.try_emplace({from, result, output->role, input}, first).first->second.count;
+      auto [found, is_new] = known.try_emplace({from, result, output->role, input},
+                                               static_cast<int32_t>(folding_.outputs.size()));
+      if (is_new) folding_.outputs.push_back({from, result, output->role, input, 0, output.get()});
+      ++folding_.outputs[static_cast<size_t>(found->second)].count;
+      output_of_.push_back(found->second);
     }
-    for (const auto& [key, output] : folded) folding_.outputs.push_back(output);
   }
 
+  // Where a value is used: class and operand, or the output as a negative number. Ascending.
+  using Places = std::vector<std::pair<int32_t, int32_t>>;
+
+  Places PlacesOf(const Value& value) const {
+    Places places;
+    for (const Use& use : value.uses()) {
+      if (use.node() == nullptr) {
+        places.emplace_back(-1 - output_of_[static_cast<size_t>(use.index())], 0);
+      } else {
+        places.emplace_back(folding_.class_of_node[static_cast<size_t>(use.node()->number())],
+                            use.index());
+      }
+    }
+    std::sort(places.begin(), places.end());
+    return places;
+  }
+
+  void AddUses(int32_t class_index, int32_t result) {
+    std::map<Places, size_t> known;
+    for (int32_t member : ClassAt(class_index).members) {
+      const Value& value = ClassAt(class_index).input != nullptr
+                               ? graph_.inputs()[static_cast<size_t>(member)]->value
+                               : *nodes_[member]->result(result);
+      const Places places = PlacesOf(value);
+      auto [found, is_new] = known.try_emplace(places, folding_.uses.size());
+      if (is_new) {
+        folding_.uses.push_back(
+            {.from = class_index, .result = result, .places = static_cast<int32_t>(places.size())});
+      }
+      folding_.uses[found->second].members.push_back(member);
+    }
+    for (const auto& [places, index] : known) FillUses(places, folding_.uses[index]);
+  }
+
+  void FillUses(const Places& places, FoldedUses& alike) const {
+    const auto members = static_cast<int32_t>(alike.members.size());
+    for (size_t i = 0; i < places.size(); ++i) {
+      const auto [to, operand] = places[i];
+      const bool again = i > 0 && places[i] == places[i - 1];
+      if (to < 0) {
+        if (!again) alike.outputs.push_back(folding_.outputs[static_cast<size_t>(-1 - to)]);
+        alike.outputs.back().count = members + (again ? alike.outputs.back().count : 0);
+      } else {
+        if (!again) alike.uses.push_back({alike.from, alike.result, to, operand, 0});
+        alike.uses.back().count += members;
+      }
+    }
+  }
+
+  const FoldedClass& ClassAt(int32_t i) const { return folding_.classes[static_cast<size_t>(i)]; }
   int32_t Size() const { return static_cast<int32_t>(folding_.classes.size()); }
 
   Graph& graph_;
   NodeMap<Node*> nodes_;
   Folding folding_;
+  std::vector<int32_t> output_of_;  // by position in the graph
 };
 
 }  // namespace

@@ -48,12 +48,24 @@ struct FoldedOutput {
   const Output* output = nullptr;  // the first
 };
 
+// Members of a class whose result is used in the same places. The last layer of a model is used by
+// something else than the layers before it.
+struct FoldedUses {
+  int32_t from = 0;
+  int32_t result = 0;
+  std::vector<int32_t> members = {};
+  int32_t places = 0;                 // where each member is used
+  std::vector<FoldedEdge> uses = {};  // counts are those of these members
+  std::vector<FoldedOutput> outputs = {};
+};
+
 struct Folding {
   std::vector<FoldedClass> classes;  // inputs first, then nodes in the order of their first
   std::vector<int32_t> class_of_input;
   std::vector<int32_t> class_of_node;  // by number
   std::vector<FoldedEdge> edges;       // grouped by `to` and operand
   std::vector<FoldedOutput> outputs;
+  std::vector<FoldedUses> uses;  // by class and result
 };
 
 // Numbers the nodes. Without `fold` every node is a class of its own.

@@ -118,7 +118,7 @@ class MemoryUse {
       variable.usage.push_back(std::llround(BytesOf(of.class_index, of.result, layout)));
     }
     Profile profile;
-    for (int32_t member : folded.members) AddLifetime(of.class_index, member, of.result, profile);
+    for (int32_t member : of.members) AddLifetime(of.class_index, member, of.result, profile);
     variable.live = profile.Ranges();
   }
 
@@ -135,7 +135,7 @@ class MemoryUse {
     Profile profile;
     for (int32_t member : folded.members) {
       // Where another variable keeps the value, this one only makes it.
-      if (problem_.keeps_value(class_index)) {
+      if (problem_.keeps_value(class_index, member)) {
         profile.Add(member, member + 1);
       } else {
         AddLifetime(class_index, member, 0, profile);

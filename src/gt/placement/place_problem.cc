@@ -207,51 +207,35 @@ void PlaceProblem::FollowParameters() {
 }
 
 void PlaceProblem::MakeVariables() {
-  kept_.assign(folding_.classes.size(), false);
   for (size_t i = 0; i < folding_.classes.size(); ++i) {
     variables_.push_back({.class_index = static_cast<int32_t>(i)});
   }
-  for (size_t i = 0; i < folding_.classes.size(); ++i) {
-    for (int32_t result = 0; result < folding_.classes[i].result_count(); ++result) {
-      AddUses(static_cast<int32_t>(i), result);
-    }
-  }
+  for (const FoldedUses& alike : folding_.uses) AddUses(alike);
 }
 
 // A value that is used in several places is kept in one layout for all of them.
-void PlaceProblem::AddUses(int32_t class_index, int32_t result) {
-  std::vector<FoldedEdge> uses;
-  for (const FoldedEdge& use : uses_[static_cast<size_t>(class_index)]) {
-    if (use.result == result) uses.push_back(use);
-  }
-  std::vector<FoldedOutput> outputs;
-  for (const FoldedOutput& output : folding_.outputs) {
-    if (output.from == class_index && output.result == result) outputs.push_back(output);
-  }
-  const FoldedClass& of = ClassAt(class_index);
-  int32_t from = class_index;
-  // Members of a class may be used by different ones, each of them once.
-  int32_t places = 0;
-  for (const FoldedEdge& use : uses) places += use.count;
-  for (const FoldedOutput& output : outputs) places += output.count;
-  if (places > of.count()) {
+void PlaceProblem::AddUses(const FoldedUses& alike) {
+  int32_t from = alike.from;
+  if (alike.places > 1) {
     from = static_cast<int32_t>(variables_.size());
-    kept_[static_cast<size_t>(class_index)] = true;
+    for (int32_t member : alike.members) kept_.emplace(alike.from, member);
     const Pieces& pieces =
-        pieces_[static_cast<size_t>(class_index)].results[static_cast<size_t>(result)];
-    variables_.push_back({.class_index = class_index,
-                          .result = result,
-                          .layouts = LayoutsOf(pieces, pricing_.mesh())});
-    AddEdge({class_index, from, class_index, result, -1, of.count()});
+        pieces_[static_cast<size_t>(alike.from)].results[static_cast<size_t>(alike.result)];
+    variables_.push_back({.class_index = alike.from,
+                          .result = alike.result,
+                          .layouts = LayoutsOf(pieces, pricing_.mesh()),
+                          .members = alike.members});
+    AddEdge({alike.from, from, alike.from, alike.result, -1,
+             static_cast<int32_t>(alike.members.size())});
   }
-  for (const FoldedEdge& use : uses) {
-    AddEdge({from, use.to, class_index, result, use.operand, use.count});
+  for (const FoldedEdge& use : alike.uses) {
+    AddEdge({from, use.to, alike.from, alike.result, use.operand, use.count});
   }
-  for (const FoldedOutput& output : outputs) {
+  for (const FoldedOutput& output : alike.outputs) {
     if (output.input >= 0) {
-      AddEdge({from, output.input, class_index, result, -1, output.count});
+      AddEdge({from, output.input, alike.from, alike.result, -1, output.count});
     } else {
-      outputs_.push_back({from, class_index, result, output.count, PinnedLayout(output)});
+      outputs_.push_back({from, alike.from, alike.result, output.count, PinnedLayout(output)});
     }
   }
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,9 @@ namespace gt::placement {
 // Why a variable exists.
 struct PlacedVariable {
   int32_t class_index = 0;
-  int32_t result = -1;               // of a kept value; -1: the class itself
-  std::vector<Layout> layouts = {};  // of a kept value, by label
+  int32_t result = -1;                // of a kept value; -1: the class itself
+  std::vector<Layout> layouts = {};   // of a kept value, by label
+  std::vector<int32_t> members = {};  // of the class, whose value is kept
 };
 
 // Why an edge exists: where a tensor is moved.
@@ -76,7 +78,9 @@ class PlaceProblem {
     return of_parameters_[static_cast<size_t>(class_index)];
   }
   // Whether some result of it is kept for several uses, by a variable of its own.
-  bool keeps_value(int32_t class_index) const { return kept_[static_cast<size_t>(class_index)]; }
+  bool keeps_value(int32_t class_index, int32_t member) const {
+    return kept_.contains({class_index, member});
+  }
   // Operators without a rule: every rank computes all of them.
   const std::vector<std::string>& without_rule() const { return without_rule_; }
 
@@ -110,7 +114,7 @@ class PlaceProblem {
   void KeepFinestParameters();
   void FollowParameters();
   void MakeVariables();
-  void AddUses(int32_t class_index, int32_t result);
+  void AddUses(const FoldedUses& alike);
   void AddEdge(PlacedEdge edge);
   void MarkCasts();
   void MakeMatrices();
@@ -130,8 +134,8 @@ class PlaceProblem {
   std::vector<bool> of_parameters_,
       of_gradients_;  // by class: made of them alone, leads to them alone
   std::vector<uint8_t>
-      phases_;              // of those made of parameters: who uses them, forward 1, backward 2
-  std::vector<bool> kept_;  // by class
+      phases_;  // of those made of parameters: who uses them, forward 1, backward 2
+  std::set<std::pair<int32_t, int32_t>> kept_;  // classes and members
   std::vector<CostMatrix> matrices_;
   std::vector<int32_t> matrix_of_edge_;
   std::vector<std::string> without_rule_;

@@ -25,11 +25,12 @@ std::vector<std::string> Texts(const std::vector<Layout>& layouts,
   return texts;
 }
 
-// Gives every member of a class the name of its value.
+// Gives members of a class the names of their values.
 template <typename Visit>
 void ForEachMember(const PlaceProblem& problem, const FoldedClass& of,
-                   const std::vector<const Node*>& nodes, Visit&& visit) {
-  for (int32_t member : of.members) {
+                   const std::vector<int32_t>& members, const std::vector<const Node*>& nodes,
+                   Visit&& visit) {
+  for (int32_t member : members) {
     if (of.input != nullptr) {
       visit(problem.graph().inputs()[static_cast<size_t>(member)]->name);
     } else {
@@ -79,7 +80,7 @@ Plan MakePlan(const PlaceProblem& problem, const Placement& placement, std::stri
     if (variable.result >= 0) {
       const std::string text = ToString(variable.layouts[label],
                                         pieces.results[static_cast<size_t>(variable.result)], mesh);
-      ForEachMember(problem, of, nodes, [&](const std::string& name) {
+      ForEachMember(problem, of, variable.members, nodes, [&](const std::string& name) {
         plan.kept[variable.result == 0 ? name : fmt::format("{}#{}", name, variable.result)] = text;
       });
       continue;
@@ -87,7 +88,7 @@ Plan MakePlan(const PlaceProblem& problem, const Placement& placement, std::stri
     const Strategy& strategy = problem.strategies()[index][label];
     const Plan::NodeLayouts layouts{Texts(strategy.operands, pieces.operands, mesh),
                                     Texts(strategy.results, pieces.results, mesh)};
-    ForEachMember(problem, of, nodes, [&](const std::string& name) {
+    ForEachMember(problem, of, of.members, nodes, [&](const std::string& name) {
       if (of.input != nullptr) {
         plan.inputs[name] = layouts.results[0];
       } else {
