@@ -4,51 +4,27 @@
 #include <cmath>
 
 #include "gt/placement/forest_search.h"
+#include "gt/placement/memory_search.h"
 #include "gt/placement/moment_pruning.h"
+#include "gt/placement/neighbourhood_choice.h"
 
 namespace gt::placement {
 namespace {
 
-constexpr int64_t kMostNodes = 200000;  // without a time limit the search must end as well
-constexpr int kMostSweeps = 2000;
-constexpr int kPatience = 10;           // sweeps between looks at the progress
+constexpr double kMostWork = 1e11;              // without a time limit the search must end as well
+constexpr size_t kMostBytes = size_t{1} << 30;  // of graphs on the way from the root
+constexpr int kMostSweeps = 3000;
+constexpr int kSweeps = 10;             // between looks at the progress
 constexpr double kProgress = 1e-2;      // of the gap that these must close
+constexpr double kSmallestStep = 0.02;  // of prices, as a share of the first
 constexpr double kWorthReducing = 0.1;  // share of labels dropped
-
-// Carries over what message passing moved between vertices and edges. Prices of memory are left
-// out: reductions compare true costs.
-void Reparametrize(LabelGraph& graph, const CoreGraph& core, const PricedMessages& priced) {
-  const MessagePassing& messages = priced.messages();
-  graph.constant += messages.bound();
-  graph.price = priced.prices();
-  for (int32_t v = 0; v < core.size(); ++v) {
-    GraphVertex& vertex = graph.At(core.variable(v));
-    for (size_t i = 0; i < vertex.labels.size(); ++i) {
-      const auto x = static_cast<int32_t>(i);
-      vertex.cost[static_cast<size_t>(vertex.labels[i])] =
-          messages.Vertex(v, x) - priced.price(v, x);
-    }
-  }
-  for (size_t l = 0; l < core.links().size(); ++l) {
-    const CoreLink& link = core.links()[l];
-    const int32_t e = graph.EdgeBetween(core.variable(link.a), core.variable(link.b));
-    GraphEdge& edge = graph.edges[static_cast<size_t>(e)];
-    auto table = std::make_shared<CostTable>(*edge.table);
-    const bool same = edge.a == core.variable(link.a);
-    for (size_t xa = 0; xa < core.labels(link.a); ++xa) {
-      for (size_t xb = 0; xb < core.labels(link.b); ++xb) {
-        const auto a = static_cast<int32_t>(xa);
-        const auto b = static_cast<int32_t>(xb);
-        const auto row = static_cast<size_t>(same ? core.label(link.a, a) : core.label(link.b, b));
-        const auto column =
-            static_cast<size_t>(same ? core.label(link.b, b) : core.label(link.a, a));
-        table->values[row * table->columns + column] =
-            std::max(0.0, messages.Pair(static_cast<int32_t>(l), a, b));
-      }
-    }
-    edge.table = std::move(table);
-  }
-}
+constexpr int kRepairs = 1000;
+constexpr int32_t kLarge = 300;  // vertices; what is smaller is searched as a whole
+constexpr int kNeighbourhoods = 300;
+constexpr double kNeighbourhoodTime = 0.8;  // of the time left
+constexpr double kPartWork = 2e8;
+constexpr int64_t kPolishing = 100;     // rounds for each vertex
+constexpr double kPolishingTime = 0.2;  // of the time left
 
 // Drops labels that only labellings above `room` over the bound have; returns the share dropped.
 double DropHopeless(LabelGraph& graph, const CoreGraph& core, const MessagePassing& messages,
@@ -107,24 +83,24 @@ std::pair<int32_t, int32_t> MostContested(const CoreGraph& core, const PricedMes
 
 BranchAndBound::BranchAndBound(const LabelProblem& problem, const SolverOptions& options,
                                const Deadline& deadline)
-    : problem_(problem), options_(options), deadline_(deadline) {}
+    : problem_(problem), options_(options), deadline_(deadline), work_limit_(kMostWork) {}
 
-void BranchAndBound::Offer(const std::vector<int32_t>& labels) {
+bool BranchAndBound::Offer(const std::vector<int32_t>& labels) {
   const double cost = CostOf(problem_, labels);
-  if (!(cost < best_.cost) || PeakUsage(problem_, labels) > problem_.usage_limit) return;
+  if (!(cost < best_.cost) || PeakUsage(problem_, labels) > problem_.usage_limit) return false;
   best_.feasible = true;
   best_.labels = labels;
   best_.cost = cost;
+  return true;
 }
 
 double BranchAndBound::Target() const { return best_.cost * (1 - options_.relative_gap); }
 
 bool BranchAndBound::Closed(double bound) const { return best_.feasible && bound >= Target(); }
 
-bool BranchAndBound::OutOfTime() const { return nodes_ > kMostNodes || deadline_.passed(); }
+bool BranchAndBound::OutOfTime() const { return work_ > work_limit_ || deadline_.passed(); }
 
 double BranchAndBound::Explore(LabelGraph graph, double bound) {
-  ++nodes_;
   LabelReduction reduction(graph, deadline_);
   size_t moments = 0;
   do {
@@ -134,89 +110,145 @@ double BranchAndBound::Explore(LabelGraph graph, double bound) {
     PruneMoments(graph);
   } while (graph.room.size() < moments && !deadline_.passed());
   if (deadline_.passed()) return bound;
-  reductions_.push_back(&reduction);
-  const bool solved =
-      std::ranges::none_of(graph.vertices, [](const GraphVertex& v) { return v.present; });
-  if (solved) {
-    OfferReduced(std::vector<int32_t>(graph.vertices.size(), 0));
+  Level level{std::vector<int32_t>(graph.vertices.size(), 0), {}, &reduction};
+  graph = graph.Compacted(level.kept);
+  levels_.push_back(std::move(level));
+  if (graph.vertices.empty()) {
+    OfferReduced({});
     bound = std::max(bound, graph.constant);
   } else {
     bound = ExploreCore(graph, bound);
   }
-  reductions_.pop_back();
+  levels_.pop_back();
   return bound;
 }
 
-void BranchAndBound::OfferReduced(std::vector<int32_t> labels) {
-  for (auto it = reductions_.rbegin(); it != reductions_.rend(); ++it) (*it)->Restore(labels);
-  Offer(labels);
+bool BranchAndBound::OfferReduced(std::vector<int32_t> labels) {
+  for (auto level = levels_.rbegin(); level != levels_.rend(); ++level) {
+    std::vector<int32_t> all = level->labels;
+    for (size_t v = 0; v < labels.size(); ++v) all[static_cast<size_t>(level->kept[v])] = labels[v];
+    if (level->reduction) level->reduction->Restore(all);
+    labels = std::move(all);
+  }
+  return Offer(labels);
 }
 
-void BranchAndBound::OfferCore(const CoreGraph& core, const std::vector<int32_t>& x) {
-  std::vector<int32_t> labels(problem_.variables.size(), 0);
+// Most are not good enough, which the core knows faster than the problem.
+bool BranchAndBound::OfferCore(const CoreGraph& core, const std::vector<int32_t>& x) {
+  if (core.CostOf(x) >= best_.cost || !Fits(Loads(core, x))) return false;
+  std::vector<int32_t> labels(x.size(), 0);
   core.Export(x, labels);
-  OfferReduced(std::move(labels));
+  return OfferReduced(std::move(labels));
 }
 
-// Sweeps until the bound closes the node or hardly rises any more; returns the labels that looked
-// best in the end.
-std::vector<int32_t> BranchAndBound::Bound(const CoreGraph& core, PricedMessages& messages,
-                                           double constant) {
+bool BranchAndBound::OutOfMemory(const LabelGraph& graph) const {
+  size_t bytes = 0;
+  for (const GraphVertex& vertex : graph.vertices) {
+    bytes += sizeof(vertex) + vertex.cost.size() * (vertex.usage.size() + 2) * sizeof(double);
+  }
+  for (const GraphEdge& edge : graph.edges) {
+    bytes += sizeof(edge) + (edge.moved_a.size() + edge.moved_b.size()) * sizeof(double);
+  }
+  return bytes * levels_.size() > kMostBytes;
+}
+
+// Sweeps until the bound closes the node or hardly rises any more, and tries labellings meanwhile.
+BranchAndBound::Attempt BranchAndBound::Bound(const CoreGraph& core, PricedMessages& messages,
+                                              double constant) {
+  const bool at_root = levels_.size() == 1;
+  const double patience = at_root ? 0.95 : 0.8;
   ForestSearch search(core);
-  const auto bound = [&] { return constant + messages.bound(); };
-  std::vector<int32_t> decoded;
+  Attempt attempt;
   std::vector<double> best_prices = messages.prices();
   double best = -kForbidden;
-  double before = -kForbidden;
-  double step = 1;
+  double step = at_root ? 1 : 0.3;
   for (int sweep = 1; sweep <= kMostSweeps; ++sweep) {
     messages.Sweep();
-    if (Closed(bound()) || OutOfTime()) return decoded;
-    const int patience = core.has_usage() && sweep > kPatience ? 3 : kPatience;
-    if (sweep % patience != 0 && sweep != 2) continue;
-    decoded = messages.messages().Decode();
-    OfferCore(core, decoded);
-    std::vector<int32_t> better = decoded;
+    work_ += core.entries();
+    const double bound = constant + messages.bound();
+    if (Closed(bound) || OutOfTime()) return attempt;
+    const int interval = core.has_usage() && sweep > kSweeps ? 3 : kSweeps;
+    if (sweep % interval != 0 && sweep != 2) continue;
+    attempt.decoded = messages.messages().Decode();
+    std::vector<int32_t> better = attempt.decoded;
     for (int round = 0; round < 3; ++round) search.Relabel(better, messages.costs());
-    OfferCore(core, better);
-    if (Closed(bound())) return decoded;
-    const double open = best_.feasible ? best_.cost - bound() : std::abs(bound());
-    const bool progress = bound() - before > kProgress * open;
-    before = std::max(before, bound());
-    if (bound() > best) {
-      best = bound();
+    for (const auto* x : {&attempt.decoded, &better}) {
+      if (OfferCore(core, *x)) attempt.fitting = *x;
+    }
+    if (Closed(bound)) return attempt;
+    const double open = best_.feasible ? best_.cost - bound : 0.1 * std::abs(bound);
+    const bool progress = bound - best > kProgress * open;
+    if (bound > best) {
+      attempt.bound = best = bound;
       best_prices = messages.prices();
     }
-    if (!core.has_usage()) {
-      if (sweep > 2 && !progress) break;
-      continue;
-    }
-    if (!progress) step *= 0.8;
-    if (step < 0.02) break;
-    messages.Step(Loads(core, better), step * (best_.feasible ? open : 0.1 * open));
+    if (!progress && sweep > 2) step *= core.has_usage() ? patience : 0;
+    if (step < kSmallestStep) break;
+    if (core.has_usage()) messages.Step(Loads(core, better), step * open);
   }
   if (core.has_usage()) {
     messages.SetPrices(best_prices);
-    for (int sweep = 0; sweep < kPatience; ++sweep) messages.Sweep();
-    decoded = messages.messages().Decode();
+    for (int sweep = 0; sweep < kSweeps; ++sweep) messages.Sweep();
+    attempt.decoded = messages.messages().Decode();
   }
-  return decoded;
+  return attempt;
+}
+
+// Makes the most of the prices: a labelling that fits where none was found, a better one at the
+// root, where it decides how many labels can be dropped.
+void BranchAndBound::Polish(const CoreGraph& core, const PricedMessages& messages,
+                            Attempt attempt) {
+  if (!core.has_usage() || (best_.feasible && levels_.size() > 1)) return;
+  MemorySearch search(core, deadline_);
+  if (attempt.fitting.empty()) {
+    if (!search.Repair(attempt.decoded, messages.prices(), kRepairs)) return;
+    attempt.fitting = std::move(attempt.decoded);
+    OfferCore(core, attempt.fitting);
+  }
+  search.Improve(attempt.fitting, messages.prices(), kPolishing * core.size(),
+                 kPolishingTime * deadline_.left_s());
+  OfferCore(core, attempt.fitting);
 }
 
 double BranchAndBound::ExploreCore(LabelGraph& graph, double bound) {
   const CoreGraph core(graph);
-  PricedMessages messages(core, graph.price);
-  const std::vector<int32_t> decoded = Bound(core, messages, graph.constant);
+  PricedMessages messages(core, graph);
+  const Attempt attempt = Bound(core, messages, graph.constant);
   const double here = graph.constant + messages.bound();
-  bound = std::max(bound, here);
+  bound = std::max({bound, here, attempt.bound});
+  if (Closed(bound) || OutOfTime()) return bound;
+  Polish(core, messages, attempt);
+  messages.Save(graph);
+  if (levels_.size() == 1 && core.size() >= kLarge) SearchNeighbourhoods(graph, bound);
   if (Closed(bound) || OutOfTime()) return bound;
   const double room = best_.feasible ? Target() - here : kForbidden;
-  const auto [vertex, label] = MostContested(core, messages, decoded, room);
-  Reparametrize(graph, core, messages);
+  const auto [vertex, label] = MostContested(core, messages, attempt.decoded, room);
   const double dropped = DropHopeless(graph, core, messages.messages(), room);
   if (!graph.feasible) return std::max(bound, Target());
-  if (dropped >= kWorthReducing) return Explore(graph, bound);
+  if (OutOfMemory(graph)) return bound;
+  if (dropped >= kWorthReducing) return Explore(std::move(graph), bound);
   return Branch(graph, core.variable(vertex), core.label(vertex, label), bound);
+}
+
+void BranchAndBound::SearchNeighbourhoods(const LabelGraph& graph, double bound) {
+  if (!best_.feasible) return;
+  const double end = deadline_.elapsed_s() + kNeighbourhoodTime * deadline_.left_s();
+  const std::vector<int32_t> variable = levels_.front().kept;
+  NeighbourhoodChoice choice(graph);
+  for (int round = 0; round < kNeighbourhoods || deadline_.limited(); ++round) {
+    if (deadline_.limited() && deadline_.elapsed_s() > end) break;
+    Level level{{}, {}, nullptr};
+    for (const int32_t v : variable) level.labels.push_back(best_.labels[static_cast<size_t>(v)]);
+    LabelGraph part = graph.Restricted(choice.Next(), level.labels, level.kept);
+    const double cost = best_.cost;
+    work_limit_ = work_ + kPartWork;
+    levels_.push_back(std::move(level));
+    Explore(std::move(part), bound);
+    levels_.pop_back();
+    const bool finished = work_ <= work_limit_;
+    work_limit_ = kMostWork + work_;
+    choice.Learn(finished, best_.cost < cost);
+  }
 }
 
 double BranchAndBound::Branch(LabelGraph& graph, int32_t v, int32_t label, double bound) {

@@ -30,7 +30,7 @@ std::string_view BytesOf(const std::vector<double>& values) {
 
 }  // namespace
 
-CoreGraph::CoreGraph(const LabelGraph& graph) : room_(graph.room) {
+CoreGraph::CoreGraph(const LabelGraph& graph) : room_(graph.room), constant_(graph.constant) {
   AddVertices(graph);
   AddLinks(graph);
 }
@@ -60,7 +60,8 @@ void CoreGraph::AddLinks(const LabelGraph& graph) {
   std::vector<int32_t> vertex_of(graph.vertices.size(), -1);
   for (int32_t v = 0; v < size(); ++v) vertex_of[static_cast<size_t>(variable(v))] = v;
   std::unordered_map<std::string_view, const double*> known;
-  for (const GraphEdge& edge : graph.edges) {
+  for (size_t e = 0; e < graph.edges.size(); ++e) {
+    const GraphEdge& edge = graph.edges[e];
     if (!edge.present) continue;
     const auto [from, to] = std::minmax(edge.a, edge.b);
     CoreLink link{vertex_of[static_cast<size_t>(from)], vertex_of[static_cast<size_t>(to)]};
@@ -69,6 +70,8 @@ void CoreGraph::AddLinks(const LabelGraph& graph) {
     if (fresh) tables_.push_back(std::move(values));
     link.by_a = found->second;
     link.by_b = link.by_a + labels(link.a) * labels(link.b);
+    link.edge = static_cast<int32_t>(e);
+    entries_ += static_cast<double>(labels(link.a) * labels(link.b));
     links_.push_back(link);
   }
   std::ranges::sort(links_, [](const CoreLink& x, const CoreLink& y) {
@@ -92,7 +95,7 @@ void CoreGraph::AddLinks(const LabelGraph& graph) {
 }
 
 double CoreGraph::CostOf(const std::vector<int32_t>& x) const {
-  double cost = 0;
+  double cost = constant_;
   for (int32_t v = 0; v < size(); ++v) {
     cost += costs(v)[static_cast<size_t>(x[static_cast<size_t>(v)])];
   }

@@ -16,6 +16,7 @@ struct CoreLink {
   int32_t b = 0;
   const double* by_a = nullptr;  // a row for each label of a
   const double* by_b = nullptr;
+  int32_t edge = 0;  // of the graph this was made of
   int32_t Other(int32_t v) const { return v == a ? b : a; }
   const double* By(int32_t v) const { return v == a ? by_a : by_b; }
 };
@@ -48,8 +49,10 @@ class CoreGraph {
   }
   const std::vector<CoreUsage>& usage(int32_t v) const { return usage_[static_cast<size_t>(v)]; }
   const std::vector<int64_t>& room() const { return room_; }
+  double entries() const { return entries_; }  // of all tables
   bool has_usage() const { return has_usage_; }
 
+  // With the constant part of the graph's cost.
   double CostOf(const std::vector<int32_t>& x) const;
   // Writes the labels of the core's variables into a labelling of the problem.
   void Export(const std::vector<int32_t>& x, std::vector<int32_t>& labels) const;
@@ -68,6 +71,8 @@ class CoreGraph {
   std::vector<std::vector<CoreUsage>> usage_;
   std::vector<int64_t> room_;
   bool has_usage_ = false;
+  double constant_ = 0;
+  double entries_ = 0;
   std::vector<std::unique_ptr<std::vector<double>>> tables_;
 };
 

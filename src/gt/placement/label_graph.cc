@@ -83,7 +83,7 @@ LabelGraph LabelGraph::From(const LabelProblem& problem) {
     }
     graph.At(edge.from).edges.push_back(known->second);
     graph.At(edge.to).edges.push_back(known->second);
-    graph.edges.push_back({true, edge.from, edge.to, table});
+    graph.edges.push_back({true, edge.from, edge.to, table, {}, {}});
   }
   return graph;
 }
@@ -111,7 +111,82 @@ void LabelGraph::AddTable(int32_t a, int32_t b, CostTable table) {
   }
   At(a).edges.push_back(static_cast<int32_t>(edges.size()));
   At(b).edges.push_back(static_cast<int32_t>(edges.size()));
-  edges.push_back({true, a, b, std::make_shared<CostTable>(std::move(table))});
+  edges.push_back({true, a, b, std::make_shared<CostTable>(std::move(table)), {}, {}});
+}
+
+LabelGraph LabelGraph::Compacted(std::vector<int32_t>& kept) const {
+  LabelGraph compact;
+  compact.room = room;
+  compact.price = price;
+  compact.constant = constant;
+  compact.feasible = feasible;
+  kept.clear();
+  std::vector<int32_t> number(vertices.size(), -1);
+  for (size_t v = 0; v < vertices.size(); ++v) {
+    if (!vertices[v].present) continue;
+    number[v] = static_cast<int32_t>(kept.size());
+    kept.push_back(static_cast<int32_t>(v));
+    compact.vertices.push_back(vertices[v]);
+    compact.vertices.back().edges.clear();
+  }
+  for (const GraphEdge& edge : edges) {
+    if (!edge.present) continue;
+    GraphEdge& copy = compact.edges.emplace_back(edge);
+    copy.a = number[static_cast<size_t>(edge.a)];
+    copy.b = number[static_cast<size_t>(edge.b)];
+    compact.At(copy.a).edges.push_back(static_cast<int32_t>(compact.edges.size()) - 1);
+    compact.At(copy.b).edges.push_back(static_cast<int32_t>(compact.edges.size()) - 1);
+  }
+  return compact;
+}
+
+LabelGraph LabelGraph::Restricted(const std::vector<char>& open, const std::vector<int32_t>& labels,
+                                  std::vector<int32_t>& kept) const {
+  LabelGraph part;
+  part.constant = constant;
+  part.price = price;
+  kept.clear();
+  std::vector<int32_t> number(vertices.size(), -1);
+  std::vector<int64_t> taken(room.size() + 1, 0);
+  for (size_t v = 0; v < vertices.size(); ++v) {
+    if (open[v]) {
+      number[v] = static_cast<int32_t>(kept.size());
+      kept.push_back(static_cast<int32_t>(v));
+      part.vertices.push_back(vertices[v]);
+      part.vertices.back().edges.clear();
+      continue;
+    }
+    const auto label = static_cast<size_t>(labels[v]);
+    part.constant += vertices[v].cost[label];
+    for (const MomentUsage& item : vertices[v].usage) {
+      taken[static_cast<size_t>(item.begin)] += item.usage[label];
+      taken[static_cast<size_t>(item.end)] -= item.usage[label];
+    }
+  }
+  int64_t sum = 0;
+  for (size_t t = 0; t < room.size(); ++t) part.room.push_back(room[t] - (sum += taken[t]));
+  for (const GraphEdge& edge : edges) {
+    const auto a = static_cast<size_t>(edge.a);
+    const auto b = static_cast<size_t>(edge.b);
+    if (!edge.present) continue;
+    if (open[a] && open[b]) {
+      GraphEdge& copy = part.edges.emplace_back(edge);
+      copy.a = number[a];
+      copy.b = number[b];
+      part.At(copy.a).edges.push_back(static_cast<int32_t>(part.edges.size()) - 1);
+      part.At(copy.b).edges.push_back(static_cast<int32_t>(part.edges.size()) - 1);
+    } else if (open[a] || open[b]) {
+      const int32_t fixed = open[a] ? edge.b : edge.a;
+      const EdgeView view(edge, fixed);
+      GraphVertex& vertex = part.At(number[open[a] ? a : b]);
+      for (const int32_t x : vertex.labels) {
+        vertex.cost[static_cast<size_t>(x)] += view.At(labels[static_cast<size_t>(fixed)], x);
+      }
+    } else {
+      part.constant += EdgeView(edge, edge.a).At(labels[a], labels[b]);
+    }
+  }
+  return part;
 }
 
 }  // namespace gt::placement

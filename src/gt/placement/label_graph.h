@@ -32,6 +32,10 @@ struct GraphEdge {
   int32_t a = 0;  // rows
   int32_t b = 0;  // columns
   std::shared_ptr<const CostTable> table;
+  // What message passing moved from here to the ends, by label, for the next to start from; empty:
+  // nothing. Moving changes no labelling's cost, and the table keeps its values.
+  std::vector<double> moved_a = {};
+  std::vector<double> moved_b = {};
   int32_t Other(int32_t vertex) const { return vertex == a ? b : a; }
 };
 
@@ -70,6 +74,11 @@ struct LabelGraph {
   int32_t EdgeBetween(int32_t v, int32_t u);  // -1: none
   // Adds to the edge between two vertices, or makes it. `table` has a row for each label of `a`.
   void AddTable(int32_t a, int32_t b, CostTable table);
+  // Only what is left, numbered anew; `kept` becomes the present numbers.
+  LabelGraph Compacted(std::vector<int32_t>& kept) const;
+  // Only the vertices marked in `open`, numbered anew, while all others have the given labels.
+  LabelGraph Restricted(const std::vector<char>& open, const std::vector<int32_t>& labels,
+                        std::vector<int32_t>& kept) const;
   void RemoveEdge(int32_t e) { edges[static_cast<size_t>(e)].present = false; }
 };
 

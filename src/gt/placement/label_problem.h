@@ -67,7 +67,7 @@ struct LabelSolution {
   std::vector<int32_t> labels;
   double cost = kForbidden;
   double lower_bound = 0;  // no labelling costs less
-  double gap() const { return cost <= 0 ? 0 : (cost - lower_bound) / cost; }
+  double gap() const { return cost <= 0 ? 0 : cost < kForbidden ? (cost - lower_bound) / cost : 1; }
 };
 
 // Cost of a labelling, infinite if it uses something forbidden; and what it uses at the worst moment.

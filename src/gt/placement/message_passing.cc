@@ -6,7 +6,7 @@
 
 namespace gt::placement {
 
-MessagePassing::MessagePassing(const CoreGraph& core) : core_(core) {
+MessagePassing::MessagePassing(const CoreGraph& core, const LabelGraph& graph) : core_(core) {
   size_t most_labels = 0;
   for (int32_t v = 0; v < core.size(); ++v) {
     theta_.insert(theta_.end(), core.costs(v).begin(), core.costs(v).end());
@@ -19,6 +19,34 @@ MessagePassing::MessagePassing(const CoreGraph& core) : core_(core) {
   }
   messages_.assign(size, 0);
   scratch_.resize(most_labels);
+  for (size_t l = 0; l < core.links().size(); ++l) {
+    const CoreLink& link = core.links()[l];
+    const GraphEdge& edge = graph.edges[static_cast<size_t>(link.edge)];
+    if (edge.moved_a.empty()) continue;
+    for (const int32_t v : {link.a, link.b}) {
+      const auto& moved = core.variable(v) == edge.a ? edge.moved_a : edge.moved_b;
+      double* message = Message(static_cast<int32_t>(l), v);
+      for (size_t x = 0; x < core.labels(v); ++x) {
+        message[x] = moved[static_cast<size_t>(core.label(v, static_cast<int32_t>(x)))];
+        theta_[core.first(v) + x] += message[x];
+      }
+    }
+  }
+}
+
+void MessagePassing::Save(LabelGraph& graph) const {
+  for (size_t l = 0; l < core_.links().size(); ++l) {
+    const CoreLink& link = core_.links()[l];
+    GraphEdge& edge = graph.edges[static_cast<size_t>(link.edge)];
+    for (const int32_t v : {link.a, link.b}) {
+      auto& moved = core_.variable(v) == edge.a ? edge.moved_a : edge.moved_b;
+      moved.resize(graph.At(core_.variable(v)).cost.size());
+      const double* message = Message(static_cast<int32_t>(l), v);
+      for (size_t x = 0; x < core_.labels(v); ++x) {
+        moved[static_cast<size_t>(core_.label(v, static_cast<int32_t>(x)))] = message[x];
+      }
+    }
+  }
 }
 
 // All that an edge costs at least beside each label of `v` goes to `v`.

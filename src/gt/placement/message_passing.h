@@ -15,7 +15,10 @@ namespace gt::placement {
 
 class MessagePassing {
  public:
-  explicit MessagePassing(const CoreGraph& core);
+  // Goes on from what `graph`, which the core was made of, remembers of an earlier one.
+  MessagePassing(const CoreGraph& core, const LabelGraph& graph);
+  // Lets `graph` remember this one.
+  void Save(LabelGraph& graph) const;
 
   // Over all vertices upwards and back.
   void Sweep();

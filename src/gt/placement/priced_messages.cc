@@ -44,13 +44,18 @@ bool Fits(const std::vector<int64_t>& loads) {
   return std::ranges::all_of(loads, [](int64_t load) { return load <= 0; });
 }
 
-PricedMessages::PricedMessages(const CoreGraph& core, const std::vector<double>& prices)
+PricedMessages::PricedMessages(const CoreGraph& core, const LabelGraph& graph)
     : core_(core),
-      messages_(core),
+      messages_(core, graph),
       prices_(core.room().size(), 0),
       label_prices_(core.all_labels(), 0),
       costs_(core.all_costs().begin(), core.all_costs().end()) {
-  if (!prices.empty()) SetPrices(prices);
+  if (!graph.price.empty()) SetPrices(graph.price);
+}
+
+void PricedMessages::Save(LabelGraph& graph) const {
+  messages_.Save(graph);
+  graph.price = prices_;
 }
 
 void PricedMessages::SetPrices(const std::vector<double>& prices) {

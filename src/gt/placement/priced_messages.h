@@ -20,7 +20,9 @@ bool Fits(const std::vector<int64_t>& loads);
 
 class PricedMessages {
  public:
-  PricedMessages(const CoreGraph& core, const std::vector<double>& prices);
+  // Starts from the prices and messages that the graph of the core remembers.
+  PricedMessages(const CoreGraph& core, const LabelGraph& graph);
+  void Save(LabelGraph& graph) const;
 
   void Sweep() { messages_.Sweep(); }
   void SetPrices(const std::vector<double>& prices);
