@@ -348,6 +348,9 @@ class PieceFinder {
       out.statistics = row.statistics;
       out.divides = divides;
       if (divides && (row.even || !equal)) out.multiple = smallest;
+      if (divides && row.multiple > 1) {
+        out.multiple = smallest % row.multiple == 0 ? smallest / row.multiple : 1;
+      }
       // Indices and statistics are about stretches of consecutive elements.
       if (piece > 0 && row.method != ShardMethod::kPlain) continue;
       found.rows.push_back(std::move(out));
