@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "gt/placement/iopddl.h"
 #include "gt/placement/plan.h"
 #include "gt/report/placement_report.h"
+#include "gt/report/placement_svg.h"
 #include "gt/sim/cluster_path.h"
 #include "gt/storage/file_writer.h"
 
@@ -47,7 +49,7 @@ struct PlaceFlags {
   bool finest = false;
   bool compare = true;
   double time_limit = 60;
-  std::string graph, output, plan, explain, diff, other, iopddl;
+  std::string graph, output, svg, plan, explain, diff, other, iopddl;
 };
 
 Plan ReadPlan(const std::string& path) {
@@ -289,11 +291,11 @@ class Placer {
     options.pins = pins;
     const PlaceProblem problem(*graph_, pricing, options);
     Fail(ErrorCode::kNoPlacement,
-         "mesh {}: no placement fits into {:.2f} GiB of memory on each rank{}{}; with {:.2f} GiB "
+         "mesh {}: no placement fits into {:.4f} GiB of memory on each rank{}{}; with {:.4f} GiB "
          "(--memory_gb) there is one",
          mesh.ToString(), static_cast<double>(search.memory.limit) / kGibi,
          demands.empty() ? "" : " together with ", demands,
-         static_cast<double>(SmallestMemory(problem, search)) / kGibi);
+         std::ceil(static_cast<double>(SmallestMemory(problem, search)) / kGibi * 1e4) / 1e4);
   }
 
   void Print(const Found& best) {
@@ -314,6 +316,11 @@ class Placer {
                  ExplainPlacement(*best.problem, best.placement, flags_.explain, Overlaps()));
     }
     Compare(best.placement);
+    if (!flags_.svg.empty()) {
+      WriteFile(flags_.svg, PlacementSvg(*best.problem, best.placement,
+                                         fmt::format("{} on {} ranks", title, ranks_)));
+      fmt::print("drawn in {}\n", flags_.svg);
+    }
     if (!flags_.output.empty()) {
       WriteFile(flags_.output, ToJson(MakePlan(*best.problem, best.placement, title)));
       fmt::print("written to {}\n", flags_.output);
@@ -379,6 +386,7 @@ int RunPlace(Arguments args) {
       .Flag("graph", &flags.graph, "place this graph, as .gtir, in place of the configured model's")
       .Flag("plan", &flags.plan, "price the parameter placements of this plan (JSON)")
       .Flag("output", &flags.output, "write the plan to this file, as JSON")
+      .Flag("svg", &flags.svg, "draw the plan into this file")
       .Flag("diff", &flags.diff, "compare this plan with the one given as argument")
       .Flag("iopddl", &flags.iopddl,
             "solve this problem in the format of the IOPDDL contest; --output gets the labels")

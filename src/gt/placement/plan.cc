@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -110,10 +111,12 @@ std::string ToJson(const Plan& plan) {
   json["peak_bytes"] = plan.peak_bytes;
   json["inputs"] = plan.inputs;
   json["kept"] = plan.kept;
+  json["nodes"] = Json::object();
   for (const auto& [name, layouts] : plan.nodes) {
-    json["nodes"][name] = {layouts.operands, layouts.results};
+    json["nodes"][name] = Json::array({layouts.operands, layouts.results});
   }
-  return json.dump(1) + "\n";
+  // Names may hold any bytes, JSON may not.
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 Plan PlanFromJson(std::string_view text, std::string_view file) {
@@ -141,7 +144,11 @@ Plan PlanFromJson(std::string_view text, std::string_view file) {
   }
   plan.title = Get<std::string>(json, "title", file);
   const auto hash = Get<std::string>(json, "step_hash", file);
-  plan.step_hash = std::strtoull(hash.c_str(), nullptr, 16);
+  const char* end = hash.data() + hash.size();
+  const auto [stop, error] = std::from_chars(hash.data(), end, plan.step_hash, 16);
+  if (error != std::errc{} || stop != end) {
+    Fail(ErrorCode::kBadPlan, "{}: \"step_hash\" is no hexadecimal number", file);
+  }
   plan.step_us = Get<double>(json, "step_us", file);
   plan.bound_us = Get<double>(json, "bound_us", file);
   plan.peak_bytes = Get<int64_t>(json, "peak_bytes", file);

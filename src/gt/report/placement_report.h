@@ -9,18 +9,6 @@
 
 namespace gt {
 
-// Modules that are alike in repeated layers are one row: layers.*.attention.wq.
-struct PlacedModule {
-  std::string module;
-  std::string layout;    // of its largest result in the forward
-  double kernel_us = 0;  // of a rank, in the step
-  double move_us = 0;
-  int64_t collectives = 0;
-  double moved_bytes = 0;  // through the links, of a rank
-};
-std::vector<PlacedModule> PlacedModules(const placement::PlaceProblem& problem,
-                                        const placement::Placement& placement);
-
 // Totals, parameters, modules.
 std::string PlacementTable(const placement::PlaceProblem& problem,
                            const placement::Placement& placement, bool overlap);

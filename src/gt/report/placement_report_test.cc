@@ -1,0 +1,159 @@
+// Placements as tables and pictures.
+#include "gt/report/placement_report.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "gt/base/error.h"
+#include "gt/report/placement_rows.h"
+#include "gt/report/placement_svg.h"
+#include "gt/testing/small_placement.h"
+
+namespace gt::placement_report_test {
+namespace {
+
+using placement::Pin;
+using testing::SmallPlacement;
+using testing::SmallStep;
+
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// Every element is closed in the reverse order of opening.
+void ExpectWellFormed(const std::string& svg) {
+  static const std::regex kTag("<(/?)([a-z]+)([^<>]*?)(/?)>");
+  std::vector<std::string> open;
+  size_t tags = 0;
+  for (std::sregex_iterator it(svg.begin(), svg.end(), kTag), end; it != end; ++it, ++tags) {
+    if ((*it)[1] == "/") {
+      ASSERT_FALSE(open.empty());
+      EXPECT_EQ(open.back(), (*it)[2]);
+      open.pop_back();
+    } else if ((*it)[4] != "/") {
+      open.push_back((*it)[2]);
+    }
+  }
+  EXPECT_TRUE(open.empty());
+  EXPECT_EQ(tags, Count(svg, "<"));
+}
+
+TEST(PlacementRows, LayersThatArePlacedAlikeShareARow) {
+  const SmallPlacement placed(SmallStep(5, 4096, 1024), "2x2");
+  const std::vector<PlacedModule> modules = PlacedModules(placed.problem(), placed.placement());
+  ASSERT_EQ(modules.size(), 1u);
+  EXPECT_EQ(modules[0].module, "layers.*");
+  EXPECT_EQ(modules[0].count, 5);
+  const placement::PlanCost& cost = placed.placement().cost;
+  EXPECT_NEAR(modules[0].kernel_us, cost.forward_kernels + cost.backward_kernels, 1e-6);
+  const std::vector<PlacedInput> inputs = PlacedInputs(placed.problem(), placed.placement());
+  ASSERT_EQ(inputs.size(), 3u);
+  EXPECT_EQ(inputs[0].name, "layers.*.weight");
+  EXPECT_EQ(inputs[0].count, 5);
+  EXPECT_EQ(inputs[0].type, "f32[1024, 1024]");
+  EXPECT_EQ(inputs[1].name, "x");
+}
+
+TEST(PlacementRows, LayersThatArePlacedInDifferentWaysDoNot) {
+  const SmallPlacement placed(SmallStep(4, 4096, 1024), "4",
+                              {.pins = {{"layers.0.weight", "S(1)"},
+                                        {"layers.1.weight", "R"},
+                                        {"layers.2.weight", "R"},
+                                        {"layers.3.weight", "R"}}});
+  ASSERT_TRUE(placed.placement().feasible);
+  const std::vector<PlacedInput> inputs = PlacedInputs(placed.problem(), placed.placement());
+  ASSERT_EQ(inputs.size(), 4u);
+  EXPECT_EQ(inputs[0].name, "layers.0.weight");
+  EXPECT_EQ(inputs[0].placed.layout, "S(1)");
+  EXPECT_EQ(inputs[0].bytes, 1024 * 1024);
+  EXPECT_EQ(inputs[1].name, "layers.*.weight");
+  EXPECT_EQ(inputs[1].count, 3);
+  EXPECT_EQ(inputs[1].bytes, 3 * 4 * 1024 * 1024);
+}
+
+TEST(PlacementRows, SayWhatAnAxisCuts) {
+  const SmallPlacement placed(SmallStep(2, 4096, 1024), "2x4",
+                              {.pins = {{"x", "S(0)R"}, {"layers.0.weight", "RS(1)"}}});
+  ASSERT_TRUE(placed.placement().feasible);
+  const std::vector<PlacedInput> inputs = PlacedInputs(placed.problem(), placed.placement());
+  for (const PlacedInput& input : inputs) {
+    if (input.name == "x") {
+      EXPECT_EQ(input.placed.axes,
+                (std::vector<AxisCut>{{AxisCut::Kind::kBatch, 0, 4096}, {AxisCut::Kind::kWhole}}));
+    } else if (input.name == "layers.0.weight") {
+      EXPECT_EQ(input.placed.axes,
+                (std::vector<AxisCut>{{AxisCut::Kind::kWhole}, {AxisCut::Kind::kOther, 1, 1024}}));
+    }
+  }
+}
+
+TEST(PlacementTable, HasTotalsParametersAndModules) {
+  const SmallPlacement placed(SmallStep(5, 4096, 1024), "2x2");
+  const std::string table = PlacementTable(placed.problem(), placed.placement(), true);
+  EXPECT_EQ(Count(table, "ms predicted"), 1u);
+  EXPECT_EQ(Count(table, "layers.*.weight"), 1u);
+  EXPECT_EQ(Count(table, "no rule"), 0u);
+}
+
+TEST(ExplainPlacement, ListsEveryWayWithTheChosenOneFirst) {
+  const SmallPlacement placed(SmallStep(2, 4096, 1024), "4");
+  const std::string text =
+      ExplainPlacement(placed.problem(), placed.placement(), "layers.0.weight", true);
+  EXPECT_EQ(Count(text, "(chosen)"), 1u);
+  EXPECT_LT(text.find("(chosen)"), text.find('\n', text.find("way\n") + 4));
+  for (const char* way : {"  R", "  S(0)", "  S(1)"}) EXPECT_EQ(Count(text, way), 1u) << text;
+  try {
+    ExplainPlacement(placed.problem(), placed.placement(), "nothing", true);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kBadPin);
+  }
+}
+
+TEST(PlacementSvg, IsWellFormedAndNamesEverything) {
+  const SmallPlacement placed(SmallStep(5, 4096, 1024), "2x2");
+  const std::string svg = PlacementSvg(placed.problem(), placed.placement(), "a job");
+  ExpectWellFormed(svg);
+  EXPECT_EQ(Count(svg, ">a job<"), 1u);
+  EXPECT_EQ(Count(svg, "mesh 2x2;"), 1u);
+  EXPECT_EQ(Count(svg, ">layers.* x5<"), 1u);
+  EXPECT_EQ(Count(svg, "<title>layers.*.weight f32[1024, 1024]</title>"), 1u);
+  EXPECT_EQ(Count(svg, ">axis 0 of 2<"), 1u);
+  EXPECT_EQ(Count(svg, "class=\"row\""), 3u) << "x, dy, layers";
+  EXPECT_EQ(Count(svg, "class=\"cut\""), 6u);
+  EXPECT_EQ(Count(svg, "class=\"kernels\""), 1u);
+  EXPECT_EQ(svg, PlacementSvg(placed.problem(), placed.placement(), "a job"));
+}
+
+TEST(PlacementSvg, EscapesNames) {
+  const SmallPlacement placed(SmallStep(1, 64, 256, "a<b>&."), "2");
+  const std::string svg = PlacementSvg(placed.problem(), placed.placement(), "<title> & more");
+  ExpectWellFormed(svg);
+  EXPECT_EQ(Count(svg, "a&lt;b&gt;&amp;.0"), 3u) << svg;
+  EXPECT_EQ(Count(svg, "&lt;title&gt; &amp; more"), 1u);
+}
+
+// Rows do not overlap, and nothing is wider than the picture.
+TEST(PlacementSvg, IsReadable) {
+  const SmallPlacement placed(SmallStep(1, 64, 256, std::string(80, 'm') + "."), "2x2x2x2", {},
+                              {.overlap = false});
+  const std::string svg = PlacementSvg(placed.problem(), placed.placement(), std::string(300, 't'));
+  static const std::regex kText(
+      "<text x=\"([0-9.]+)\" y=\"([0-9.]+)\" text-anchor=\"([a-z]+)\"([^>]*)>([^<]*)</text>");
+  for (std::sregex_iterator it(svg.begin(), svg.end(), kText), end; it != end; ++it) {
+    const double x = std::stod((*it)[1]);
+    const std::string attributes = (*it)[4];
+    const double wide = attributes.find("15") != std::string::npos ? 9 : 6.2;
+    const double width = wide * static_cast<double>((*it)[5].length());
+    EXPECT_LE(x + ((*it)[3] == "middle" ? width / 2 : width), 1000) << (*it)[0];
+  }
+}
+
+}  // namespace
+}  // namespace gt::placement_report_test
