@@ -91,14 +91,15 @@ std::string CheckSharding(const ShardedCall& call) {
   const auto operands = Pointers(call.operand_types), results = Pointers(call.result_types);
   ShardingContext context(call.args, operands, results, {});
   call.op.sharding(context);
-  // Sums of summands in half precision are too coarse to tell a wrong rule from rounding.
+  // Sums over ranks in half precision are too coarse to tell a wrong rule from rounding.
   const bool precise = RoundingOf(call) < 1e-3;
   Rows& rows = Proofs()[&call.op];
   for (const ShardingRow& row : context.rows()) {
     const std::string text = RowText(row);
     Proved& proved = rows[text];
     proved.kind = KindOf(row);
-    if (!precise && HasPartial(row)) continue;
+    const bool sums = HasPartial(row) || row.method == ShardMethod::kStatistics;
+    if (sums && !precise) continue;
     for (int64_t ranks : {2, 3}) {
       int& times = CutsEvenly(call, row, ranks) ? proved.even : proved.uneven;
       if (times >= kEnough || !CanShard(row, operands, results, {}, ranks)) continue;
