@@ -59,8 +59,8 @@ std::string PlacementTable(const PlaceProblem& problem, const Placement& placeme
                       "placement", "kernels ms", "moves ms", "moves", "GiB moved");
   for (const PlacedModule& module : PlacedModules(problem, placement)) {
     if (module.kernel_us == 0 && module.collectives == 0) continue;
-    text += fmt::format("{:<48} {:>5} {:<16} {:>11.3f} {:>11.3f} {:>7} {:>9.3f}\n", module.module,
-                        module.count, module.placed.layout, module.kernel_us / 1e3,
+    text += fmt::format("{:<48} {:>5} {:<16} {:>11.3f} {:>11.3f} {:>7.0f} {:>9.3f}\n",
+                        module.module, module.count, module.placed.layout, module.kernel_us / 1e3,
                         module.move_us / 1e3, module.collectives, module.moved_bytes / kGibi);
   }
   return text;

@@ -77,6 +77,26 @@ TEST(PlacementRows, LayersThatArePlacedInDifferentWaysDoNot) {
   EXPECT_EQ(inputs[1].bytes, 3 * 4 * 1024 * 1024);
 }
 
+// The layers after the first have another name and are computed like it.
+TEST(PlacementRows, ModulesOfDifferentKindsDoNotShareARow) {
+  std::string step = SmallStep(6, 4096, 1024);
+  for (size_t at = 0; (at = step.find("layers.5", at)) != std::string::npos;) {
+    step.replace(at, 8, "head");
+  }
+  const SmallPlacement placed(step, "4");
+  const std::vector<PlacedModule> modules = PlacedModules(placed.problem(), placed.placement());
+  ASSERT_EQ(modules.size(), 2u);
+  EXPECT_EQ(modules[0].module, "layers.*");
+  EXPECT_EQ(modules[0].count, 5);
+  EXPECT_EQ(modules[1].module, "head");
+  EXPECT_EQ(modules[1].count, 1);
+  EXPECT_NEAR(modules[0].kernel_us, 5 * modules[1].kernel_us, 1e-6);
+  const std::vector<PlacedInput> inputs = PlacedInputs(placed.problem(), placed.placement());
+  ASSERT_EQ(inputs.size(), 4u);
+  EXPECT_EQ(inputs[0].count, 5);
+  EXPECT_EQ(inputs[1].name, "head.weight");
+}
+
 TEST(PlacementRows, SayWhatAnAxisCuts) {
   const SmallPlacement placed(SmallStep(2, 4096, 1024), "2x4",
                               {.pins = {{"x", "S(0)R"}, {"layers.0.weight", "RS(1)"}}});

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -65,7 +66,7 @@ class CutNames {
 
 // A row with the modules it is about.
 struct ModuleRow {
-  size_t place = 0;  // among the rows
+  int32_t first = std::numeric_limits<int32_t>::max();  // number of the first node
   PlacedModule row = {};
   std::set<std::string> modules = {};
   double largest = -1;  // elements of the result that is shown
@@ -97,32 +98,40 @@ class ModuleRows {
  private:
   const FoldedClass& ClassAt(size_t i) const { return problem_.folding().classes[i]; }
 
-  std::set<std::string> ModulesOf(const FoldedClass& of) const {
-    std::set<std::string> modules;
-    for (int32_t member : of.members) {
-      std::string module;
-      if (of.node != nullptr) {
-        module = nodes_[static_cast<size_t>(member)]->meta().module.str();
-      } else {
-        const std::string& name = problem_.graph().inputs()[static_cast<size_t>(member)]->name;
-        const size_t point = name.rfind('.');
-        if (point != std::string::npos) module = name.substr(0, point);
-      }
-      modules.insert(module.empty() ? "(step)" : module);
+  const std::string& InputName(int32_t i) const {
+    return problem_.graph().inputs()[static_cast<size_t>(i)]->name;
+  }
+  std::string ModuleOf(const FoldedClass& of, int32_t member) const {
+    std::string module;
+    if (of.node != nullptr) {
+      module = nodes_[static_cast<size_t>(member)]->meta().module.str();
+    } else if (const size_t point = InputName(member).rfind('.'); point != std::string::npos) {
+      module = InputName(member).substr(0, point);
     }
-    return modules;
+    return module.empty() ? "(step)" : module;
   }
 
-  // Classes of one module, and those of many that differ in the layer alone.
-  ModuleRow& RowFor(const FoldedClass& of) {
-    std::set<std::string> modules = ModulesOf(of);
-    const std::string name =
-        modules.size() == 1 ? *modules.begin() : LayerPattern(*modules.begin());
-    auto [found, is_new] = places_.try_emplace(name, rows_.size());
-    if (is_new) rows_.push_back({.place = rows_.size()});
-    ModuleRow& row = rows_[found->second];
-    row.modules.merge(modules);
-    return row;
+  // Calls visit(row, share of the class's members) for each kind of module in a class: the norm after the
+  // last layer may be computed like those at the beginning of layers.
+  template <typename Visit>
+  void ForEachRow(const FoldedClass& of, Visit&& visit) {
+    std::map<std::string, std::vector<std::string>> kinds;
+    std::map<std::string, int32_t> first;
+    for (int32_t member : of.members) {
+      const std::string module = ModuleOf(of, member);
+      kinds[LayerPattern(module)].push_back(module);
+      if (of.node != nullptr) first.try_emplace(LayerPattern(module), member);
+    }
+    for (const auto& [pattern, modules] : kinds) {
+      const bool one = std::all_of(modules.begin(), modules.end(),
+                                   [&](const std::string& m) { return m == modules.front(); });
+      auto [found, is_new] = places_.try_emplace(one ? modules.front() : pattern, rows_.size());
+      if (is_new) rows_.push_back({});
+      ModuleRow& row = rows_[found->second];
+      row.modules.insert(modules.begin(), modules.end());
+      if (first.contains(pattern)) row.first = std::min(row.first, first.at(pattern));
+      visit(row, static_cast<double>(modules.size()) / of.count());
+    }
   }
 
   void AddKernels() {
@@ -130,18 +139,17 @@ class ModuleRows {
       const FoldedClass& of = ClassAt(i);
       if (of.node == nullptr) continue;
       const Strategy& strategy = ChosenStrategy(problem_, placement_, i);
-      ModuleRow& row = RowFor(of);
-      row.row.kernel_us += of.count() * strategy.kernel_us;
-      row.row.move_us += of.count() * strategy.collective_us;
       const TensorType& type = of.result_type(0);
-      if (of.node->meta().is_backward() || !type.defined() ||
-          problem_.made_of_parameters(static_cast<int32_t>(i))) {
-        continue;
-      }
-      const auto elements = static_cast<double>(ElementsOf(type, symbols_));
-      if (elements < row.largest) continue;
-      row.largest = elements;
-      row.row.placed = names_.Describe(strategy.results[0], problem_.pieces()[i].results[0]);
+      const bool shown = !of.node->meta().is_backward() && type.defined() &&
+                         !problem_.made_of_parameters(static_cast<int32_t>(i));
+      const double elements = shown ? static_cast<double>(ElementsOf(type, symbols_)) : 0;
+      ForEachRow(of, [&](ModuleRow& row, double share) {
+        row.row.kernel_us += share * of.count() * strategy.kernel_us;
+        row.row.move_us += share * of.count() * strategy.collective_us;
+        if (!shown || elements < row.largest) return;
+        row.largest = elements;
+        row.row.placed = names_.Describe(strategy.results[0], problem_.pieces()[i].results[0]);
+      });
     }
   }
 
@@ -150,15 +158,16 @@ class ModuleRows {
       const Move move = problem_.MoveOf(edge, placement_.labels[static_cast<size_t>(edge.from)],
                                         placement_.labels[static_cast<size_t>(edge.to)]);
       if (move.count == 0) continue;
+      double bytes = 0;
+      for (int i = 0; i < move.count; ++i) bytes += move.steps[static_cast<size_t>(i)].bytes;
       const auto& variable = problem_.variables()[static_cast<size_t>(edge.to)];
-      ModuleRow& row = RowFor(ClassAt(
-          static_cast<size_t>(variable.result >= 0 ? edge.class_index : variable.class_index)));
-      const int32_t times = edge.count * (edge.visible + edge.forward + edge.backward);
-      row.row.move_us += times * move.us;
-      row.row.collectives += int64_t{times} * move.count;
-      for (int i = 0; i < move.count; ++i) {
-        row.row.moved_bytes += times * move.steps[static_cast<size_t>(i)].bytes;
-      }
+      const auto to = variable.result >= 0 ? edge.class_index : variable.class_index;
+      ForEachRow(ClassAt(static_cast<size_t>(to)), [&](ModuleRow& row, double share) {
+        const double times = share * edge.count * (edge.visible + edge.forward + edge.backward);
+        row.row.move_us += times * move.us;
+        row.row.collectives += times * move.count;
+        row.row.moved_bytes += times * bytes;
+      });
     }
   }
 
@@ -178,7 +187,7 @@ class ModuleRows {
           merged.push_back(std::move(row));
           continue;
         }
-        like->place = std::min(like->place, row.place);
+        like->first = std::min(like->first, row.first);
         like->modules.merge(std::exchange(row.modules, {}));
         like->row.kernel_us += row.row.kernel_us;
         like->row.move_us += row.row.move_us;
@@ -186,8 +195,8 @@ class ModuleRows {
         like->row.moved_bytes += row.row.moved_bytes;
       }
     }
-    std::sort(merged.begin(), merged.end(),
-              [](const ModuleRow& a, const ModuleRow& b) { return a.place < b.place; });
+    std::stable_sort(merged.begin(), merged.end(),
+                     [](const ModuleRow& a, const ModuleRow& b) { return a.first < b.first; });
     return merged;
   }
 
@@ -225,23 +234,26 @@ std::vector<PlacedInput> PlacedInputs(const PlaceProblem& problem, const Placeme
     for (const Dim& size : type.sizes) sizes.push_back(std::to_string(SizeAt(size, symbols)));
     const placement::Layout& layout = ChosenStrategy(problem, placement, i).results[0];
     const placement::Pieces& pieces = problem.pieces()[i].results[0];
-    PlacedInput input{.name = of.input->name,
-                      .parameter = of.input->role == InputRole::kParameter,
-                      .type = fmt::format("{}[{}]", DTypeName(type.dtype), Join(sizes, ", ")),
-                      .placed = names.Describe(layout, pieces),
-                      .count = of.count(),
-                      .bytes = static_cast<double>(ElementsOf(type, symbols)) *
-                               ItemSize(type.dtype) * of.count() *
-                               LocalFraction(layout, pieces, problem.pricing().mesh())};
-    auto like = std::find_if(inputs.begin(), inputs.end(), [&](const PlacedInput& other) {
-      return LayerPattern(other.name) == LayerPattern(input.name) && other.type == input.type &&
-             other.placed.layout == input.placed.layout && other.parameter == input.parameter;
-    });
-    if (like == inputs.end()) {
-      inputs.push_back(std::move(input));
-    } else {
-      like->count += input.count;
-      like->bytes += input.bytes;
+    for (int32_t member : of.members) {
+      const Input& one = *problem.graph().inputs()[static_cast<size_t>(member)];
+      PlacedInput input{.name = one.name,
+                        .parameter = one.role == InputRole::kParameter,
+                        .type = fmt::format("{}[{}]", DTypeName(type.dtype), Join(sizes, ", ")),
+                        .placed = names.Describe(layout, pieces),
+                        .count = 1,
+                        .bytes = static_cast<double>(ElementsOf(type, symbols)) *
+                                 ItemSize(type.dtype) *
+                                 LocalFraction(layout, pieces, problem.pricing().mesh())};
+      auto like = std::find_if(inputs.begin(), inputs.end(), [&](const PlacedInput& other) {
+        return LayerPattern(other.name) == LayerPattern(input.name) && other.type == input.type &&
+               other.placed.layout == input.placed.layout && other.parameter == input.parameter;
+      });
+      if (like == inputs.end()) {
+        inputs.push_back(std::move(input));
+      } else {
+        like->count += input.count;
+        like->bytes += input.bytes;
+      }
     }
   }
   for (PlacedInput& input : inputs) {

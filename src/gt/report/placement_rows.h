@@ -42,7 +42,7 @@ struct PlacedModule {
   PlacedTensor placed;   // the largest result in the forward
   double kernel_us = 0;  // of a rank, in the step
   double move_us = 0;
-  int64_t collectives = 0;
+  double collectives = 0;
   double moved_bytes = 0;  // through the links, of a rank
 };
 // In the order in which they run first. Those of repeated layers share a row if they are laid out alike.
