@@ -54,6 +54,12 @@ class PlacementSearch {
         memory_(problem.Labels({})),
         limited_(options.memory.limit > 0) {
     AddMemory(problem, options.memory, memory_);
+    double size = 0;
+    for (const Edge& edge : memory_.edges) {
+      const CostMatrix& matrix = memory_.matrices[static_cast<size_t>(edge.matrix)];
+      size += static_cast<double>(matrix.rows) * matrix.columns;
+    }
+    questions_ = static_cast<int>(std::clamp(kWork / std::max(size, 1.0), kFewest, kMost));
     allowed_.resize(memory_.variables.size());
     for (size_t i = 0; i < allowed_.size(); ++i) {
       allowed_[i].assign(memory_.variables[i].costs.size(), true);
@@ -61,7 +67,8 @@ class PlacementSearch {
   }
 
   Placement Run() {
-    if (options_.overlap || limited_) TryManyPrices();
+    const int all = questions_;
+    if (options_.overlap || limited_) TryManyPrices(all / 2);
     Ascend();
     if (limited_ && !best_.feasible) FindAnyPlan();
     while (options_.overlap || limited_) {
@@ -85,19 +92,21 @@ class PlacementSearch {
     return options_.time_limit_s - std::chrono::duration<double>(Clock::now() - start_).count();
   }
   bool Done() const {
-    return SecondsLeft() <= 0 || bound_ >= options_.give_up_at ||
+    return SecondsLeft() <= 0 || (questions_ <= 0 && best_.feasible) ||
+           bound_ >= options_.give_up_at ||
            (best_.feasible && best_.step_us - bound_ <= kGoodEnough * best_.step_us);
   }
 
   // Plans of all kinds, from those that move much to those that compute much, and from those that use
   // much memory to those that use little.
-  void TryManyPrices() {
+  void TryManyPrices(int left) {
     std::vector<Moment> best_moments;
     for (double memory : {0.0, 0.05, 0.2, 1.0}) {
       if (memory > 0 && moments_.empty()) break;
       for (double f : {kLeast, 1 - kLeast}) {
         for (double b : {kLeast, 0.4, 0.8}) {
           if (Done()) return;
+          if (questions_ <= left) break;
           for (Moment& moment : moments_) moment.price = memory * best_guess();
           forward_ = options_.overlap ? f : kLeast;
           backward_ = options_.overlap ? b : kLeast;
@@ -187,7 +196,7 @@ class PlacementSearch {
     const double before = best_.step_us;
     for (size_t i : LargestParameters()) {
       for (size_t label = 0; label < allowed_[i].size(); ++label) {
-        if (Done() || ++probes_ > kProbes) return learned;
+        if (Done()) return learned;
         const std::vector<bool> all = allowed_[i];
         if (!all[label] || std::count(all.begin(), all.end(), true) == 1) continue;
         allowed_[i].assign(all.size(), false);
@@ -218,6 +227,7 @@ class PlacementSearch {
 
   // The best plan at the present prices, and what is learned from it.
   Answer Ask() {
+    --questions_;
     Weights weights;
     if (options_.overlap) weights = {1 - forward_, 1 - backward_, forward_, backward_};
     LabelProblem labels = problem_.Labels(weights);
@@ -227,6 +237,8 @@ class PlacementSearch {
     SolverOptions solver;
     solver.threads = options_.threads;
     solver.time_limit_s = std::max(SecondsLeft(), kLeastSeconds);
+    // Prices are no more than a guess: their best plan need not be found to the last digit.
+    if (options_.overlap || limited_) solver.relative_gap = kPriceGap;
     const LabelSolution solution = Solve(labels, solver);
     if (!solution.feasible) return {};
     Answer answer;
@@ -299,8 +311,10 @@ class PlacementSearch {
     }
   }
 
-  static constexpr int kRounds = 30, kPatience = 6, kProbes = 60;
-  static constexpr double kGoodEnough = 1e-4;
+  static constexpr int kRounds = 30, kPatience = 6;
+  // How many times the solver may be asked: fewer for larger problems, whatever the machine.
+  static constexpr double kWork = 1e7, kFewest = 6, kMost = 100;
+  static constexpr double kGoodEnough = 1e-4, kPriceGap = 2e-3;
   static constexpr double kLeastSeconds = 0.5, kMostSecondsForAny = 5;
 
   const PlaceProblem& problem_;
@@ -314,7 +328,7 @@ class PlacementSearch {
   std::vector<Moment> moments_;
   std::vector<int32_t> last_;
   double bound_ = 0;
-  int probes_ = 0;
+  int questions_ = 0;  // left
   Placement best_;
 };
 
