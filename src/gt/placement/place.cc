@@ -236,7 +236,7 @@ class PlacementSearch {
     for (size_t i = 0; i < labels.variables.size(); ++i) AddPrices(i, labels.variables[i].costs);
     SolverOptions solver;
     solver.threads = options_.threads;
-    solver.time_limit_s = std::max(SecondsLeft(), kLeastSeconds);
+    // Without a limit the solver ends after a certain amount of work, on every machine the same.
     // Prices are no more than a guess: their best plan need not be found to the last digit.
     if (options_.overlap || limited_) solver.relative_gap = kPriceGap;
     const LabelSolution solution = Solve(labels, solver);
