@@ -10,6 +10,7 @@ namespace gt::rules {
 namespace {
 
 constexpr int kResultsWithHeads = 2;  // of a forward kernel: output and logsumexp
+constexpr ShardState kBatchAndHeads[] = {0, 1};
 
 // What is common to all kernels when dimension d is cut: 0 is the batch, 1 the heads.
 void CutAttention(ShardingContext& ctx, const AttentionArgs& args, ShardState d, RowMaker& row) {
@@ -34,7 +35,7 @@ std::optional<ShardState> BiasState(const ShardingContext& ctx, int arg, ShardSt
 }  // namespace
 
 void AddAttentionRows(ShardingContext& ctx, const AttentionArgs& args, bool backward) {
-  for (ShardState d : {0, 1}) {
+  for (ShardState d : kBatchAndHeads) {
     RowMaker row(ctx);
     CutAttention(ctx, args, d, row);
     const std::optional<ShardState> bias = BiasState(ctx, args.bias, d);
@@ -130,7 +131,7 @@ std::optional<CapturedDims> CapturesOf(const ShardingContext& ctx, ShardState d,
 void AddFlexRows(ShardingContext& ctx, const AttentionArgs& args, int captures_arg, int results,
                  std::initializer_list<ScoreFunction> functions) {
   const std::vector<int> captures = ListAt(ctx, captures_arg);
-  for (ShardState d : {0, 1}) {
+  for (ShardState d : kBatchAndHeads) {
     const std::optional<CapturedDims> cut = CapturesOf(ctx, d, functions);
     if (!cut) continue;
     RowMaker row(ctx);

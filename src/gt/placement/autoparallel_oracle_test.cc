@@ -331,6 +331,34 @@ output.weight -> S(0)S(0) 0
 )"},
 };
 
+// Further plans of which only the objective is known, rounded to a microsecond or a tenth of it: two
+// layers, and one on a single axis, where all parameters are gathered (FSDP).
+TEST(AutoparallelObjective, OfLlama3) {
+  auto cost = [](const char* step, const char* batch, const char* mesh, const char* pins) {
+    const Oracle oracle{.name = step,
+                        .step = step,
+                        .plan = "",
+                        .batch = batch,
+                        .mesh = mesh,
+                        .finest_parameters = true,
+                        .pins = pins,
+                        .objective_us = 0,
+                        .lower_by_us = 0,
+                        .kernels_us = 0,
+                        .moves_us = {},
+                        .parameters = ""};
+    const double folded = Solved(oracle, /*fold=*/true).solution().cost;
+    EXPECT_NEAR(folded, Solved(oracle, /*fold=*/false).solution().cost, 0.01);
+    return folded;
+  };
+  const char* grid = "tokens=S(0)R dlogits=S(0)S(2) logits=S(0)S(2)";
+  const char* line = "tokens=S(0) dlogits=S(0) logits=S(0)";
+  EXPECT_NEAR(cost("llama3_two_layers", "16", "8x8", grid), 53125, 0.5);
+  const double one = cost("llama3_layer", "128", "64", line);
+  EXPECT_NEAR(one, 170953.6, 0.2);
+  EXPECT_NEAR(cost("llama3_two_layers", "128", "64", line) - one, 74924.8, 0.05);
+}
+
 INSTANTIATE_TEST_SUITE_P(Plans, AutoparallelOracle, ::testing::ValuesIn(kOracles),
                          [](const auto& info) { return std::string(info.param.name); });
 

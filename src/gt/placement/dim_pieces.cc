@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 
+#include "gt/placement/expert_rows.h"
 #include "gt/sim/type_sizes.h"
 
 namespace gt::placement {
@@ -117,6 +119,7 @@ class PieceFinder {
           {edge.from, edge.result});
     }
     rows_.resize(folding.classes.size());
+    experts_ = FindExpertClasses(folding);
     for (size_t i = 0; i < folding.classes.size(); ++i) JoinDimensions(static_cast<int32_t>(i));
     for (bool changed = true; changed;) {
       changed = false;
@@ -164,7 +167,11 @@ class PieceFinder {
     }
     if (Regroups(At(i))) return;
     rows_[static_cast<size_t>(i)] = RowsOf(*node, symbols_);
-    for (const ShardingRow& row : rows_[static_cast<size_t>(i)]) {
+    std::vector<ShardingRow> joined_rows = rows_[static_cast<size_t>(i)];
+    if (std::optional<ShardingRow> row = TokenRow(*node, experts_[static_cast<size_t>(i)])) {
+      joined_rows.push_back(std::move(*row));
+    }
+    for (const ShardingRow& row : joined_rows) {
       int32_t joined = -1;
       auto join = [&](int32_t dimension) {
         if (joined < 0 || dimensions_.size(joined) != dimensions_.size(dimension)) {
@@ -292,6 +299,7 @@ class PieceFinder {
       found.has_rule = of.node->op().sharding != nullptr;
       for (const ShardingRow& row : rows_[static_cast<size_t>(i)]) AddRows(row, found);
     }
+    AddExpertRows(*of.node, experts_[static_cast<size_t>(i)], found);
     return found;
   }
 
@@ -340,6 +348,9 @@ class PieceFinder {
       out.statistics = row.statistics;
       out.divides = divides;
       if (divides && (row.even || !equal)) out.multiple = smallest;
+      if (divides && row.multiple > 1) {
+        out.multiple = smallest % row.multiple == 0 ? smallest / row.multiple : 1;
+      }
       // Indices and statistics are about stretches of consecutive elements.
       if (piece > 0 && row.method != ShardMethod::kPlain) continue;
       found.rows.push_back(std::move(out));
@@ -388,6 +399,7 @@ class PieceFinder {
   Dimensions dimensions_;
   std::vector<std::vector<std::vector<Port>>> ports_;
   std::vector<std::vector<ShardingRow>> rows_;
+  std::vector<ExpertClass> experts_;
   std::map<std::pair<int32_t, int32_t>, int32_t> ids_;  // by dimension and place in it
   std::vector<int32_t> same_as_;                        // by id
 };

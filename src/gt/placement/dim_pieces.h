@@ -25,6 +25,10 @@ struct PieceRow {
   int64_t multiple = 0;
   // Cuts something: each rank has less to do. Not so ways that only pass partial sums on.
   bool divides = true;
+  // The rows of this operand or result travel between ranks, all to all: operands count from 0, the
+  // first result is -1; nothing travels: kNothing.
+  static constexpr int32_t kNothing = -2;
+  int32_t exchanged = kNothing;
 };
 
 // Of one class of a folding.
@@ -33,6 +37,9 @@ struct ClassPieces {
   std::vector<Pieces> results;
   std::vector<PieceRow> rows;  // the first: every rank does everything
   bool has_rule = true;
+  // Rows in the order of their experts, or where they are in it: what one rank has of them is not what
+  // it would have of the whole, so that they cannot be moved.
+  bool routed = false;
 };
 
 std::vector<ClassPieces> FindPieces(const Folding& folding, SymbolValues symbols);

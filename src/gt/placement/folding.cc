@@ -21,11 +21,9 @@ uint64_t TokenOf(const Graph& graph, const Node& node) {
   for (int32_t i = 0; i < node.operand_count(); ++i) {
     const Value& operand = *node.operand(i);
     if (!operand.is_input()) continue;
+    // Parameters and buffers of equal layers are alike.
     const Input& input = *graph.inputs()[static_cast<size_t>(operand.index())];
-    // Parameters of equal layers are alike; any other input is one of a kind.
-    const bool own = input.role == InputRole::kParameter;
-    token = Mixed(token, static_cast<uint64_t>(i) << 32 |
-                             static_cast<uint64_t>(own ? 0 : operand.index() + 1));
+    token = Mixed(token, static_cast<uint64_t>(i) << 32 | static_cast<uint64_t>(input.role));
   }
   return token;
 }

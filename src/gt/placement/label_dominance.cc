@@ -1,83 +1,87 @@
 #include "gt/placement/label_dominance.h"
 
 #include <algorithm>
+#include <numeric>
+
+#include "gt/placement/min_plus.h"
 
 namespace gt::placement {
 namespace {
 
+// Labels are numbered by their place among those that are left.
 class Dominance {
  public:
   Dominance(LabelGraph& graph, int32_t v) : vertex_(graph.At(v)) {
     for (const int32_t e : graph.EdgesOf(v)) {
       const GraphEdge& edge = graph.edges[static_cast<size_t>(e)];
-      views_.push_back({EdgeView(edge, v), &graph.At(edge.Other(v)).labels, {}, {}});
-      Side& side = views_.back();
-      side.least.resize(vertex_.cost.size());
-      side.most.resize(vertex_.cost.size());
-      for (const int32_t label : vertex_.labels) {
-        double least = kForbidden;
-        double most = 0;
-        for (const int32_t other : *side.others) {
-          const double value = side.view.At(label, other);
-          least = std::min(least, value);
-          most = std::max(most, value);
-        }
-        side.least[static_cast<size_t>(label)] = least;
-        side.most[static_cast<size_t>(label)] = most;
-      }
+      sides_.emplace_back(EdgeView(edge, v), vertex_.labels, graph.At(edge.Other(v)).labels);
+    }
+    for (size_t label = 0; label < vertex_.labels.size(); ++label) {
+      least_.push_back(vertex_.cost[static_cast<size_t>(vertex_.labels[label])]);
+      for (const Side& side : sides_) least_.back() += side.least(label);
     }
   }
 
   // Whether `rival` is at most as bad as `label` in every situation.
-  bool Beats(int32_t rival, int32_t label) const {
-    const auto r = static_cast<size_t>(rival);
-    const auto l = static_cast<size_t>(label);
+  bool Beats(size_t rival, size_t label) const {
+    if (least_[rival] > least_[label]) return false;
+    const auto r = static_cast<size_t>(vertex_.labels[rival]);
+    const auto l = static_cast<size_t>(vertex_.labels[label]);
     for (const MomentUsage& item : vertex_.usage) {
       if (item.usage[r] > item.usage[l]) return false;
     }
-    double worst = vertex_.cost[r] - vertex_.cost[l];  // a lower bound first, exact in the end
-    for (const Side& side : views_) worst += side.Bound(r, l);
+    double worst = vertex_.cost[r] - vertex_.cost[l];  // a lower bound first
+    for (const Side& side : sides_) worst += side.Bound(rival, label);
     if (!(worst <= 0)) return false;
-    for (const Side& side : views_) {
-      worst += side.Exact(rival, label) - side.Bound(r, l);
+    double sum = vertex_.cost[r] - vertex_.cost[l];
+    for (const Side& side : sides_) {
+      const double bound = side.Bound(rival, label);
+      const double exact = side.Exact(rival, label, bound - worst);
+      worst += exact - bound;
+      sum += exact;
       if (!(worst <= 0)) return false;
     }
-    return Sum(rival, label) <= 0;
+    return sum <= 0;  // without the rounding of what was corrected step by step
   }
 
  private:
-  struct Side {
-    EdgeView view;
-    const std::vector<int32_t>* others;
-    std::vector<double> least;
-    std::vector<double> most;
-
+  // An edge as the vertex sees it.
+  class Side {
+   public:
+    Side(const EdgeView& view, const std::vector<int32_t>& own, const std::vector<int32_t>& others)
+        : columns_(others.size()) {
+      values_.reserve(own.size() * columns_);
+      for (const int32_t label : own) {
+        for (const int32_t other : others) values_.push_back(view.At(label, other));
+        const auto [least, most] = std::minmax_element(
+            values_.end() - static_cast<std::ptrdiff_t>(columns_), values_.end());
+        least_.push_back(*least);
+        most_.push_back(*most);
+      }
+    }
+    double least(size_t label) const { return least_[label]; }
     // At most what Exact() gives.
     double Bound(size_t rival, size_t label) const {
-      if (most[label] == kForbidden) return least[rival] - least[label];
-      return std::max(least[rival] - least[label], most[rival] - most[label]);
+      const double least = least_[rival] - least_[label];
+      return most_[label] == kForbidden ? least : std::max(least, most_[rival] - most_[label]);
     }
-    // By how much the rival can be worse.
-    double Exact(int32_t rival, int32_t label) const {
-      double worst = -kForbidden;
-      for (const int32_t other : *others) {
-        const double value = view.At(label, other);
-        if (value < kForbidden) worst = std::max(worst, view.At(rival, other) - value);
-      }
-      return worst;
+    // By how much the rival can be worse; or some number above `enough` if it is above.
+    double Exact(size_t rival, size_t label, double enough) const {
+      return MaxDifference(Row(rival), Row(label), columns_, enough);
     }
+
+   private:
+    const double* Row(size_t label) const { return values_.data() + label * columns_; }
+
+    size_t columns_;
+    std::vector<double> values_;
+    std::vector<double> least_;
+    std::vector<double> most_;
   };
 
-  // In one go, without the rounding of sums that were corrected step by step.
-  double Sum(int32_t rival, int32_t label) const {
-    double worst =
-        vertex_.cost[static_cast<size_t>(rival)] - vertex_.cost[static_cast<size_t>(label)];
-    for (const Side& side : views_) worst += side.Exact(rival, label);
-    return worst;
-  }
-
   const GraphVertex& vertex_;
-  std::vector<Side> views_;
+  std::vector<Side> sides_;
+  std::vector<double> least_;  // what each label costs at least
 };
 
 }  // namespace
@@ -86,16 +90,18 @@ size_t DropDominatedLabels(LabelGraph& graph, int32_t v) {
   std::vector<int32_t>& labels = graph.At(v).labels;
   if (labels.size() < 2) return 0;
   const Dominance dominance(graph, v);
+  std::vector<size_t> kept(labels.size());
+  std::iota(kept.begin(), kept.end(), size_t{0});
   // Of equal labels the first stays: later ones are judged first.
-  std::vector<int32_t> kept = labels;
-  for (size_t i = labels.size(); i-- > 0;) {
-    const int32_t label = labels[i];
+  for (size_t label = labels.size(); label-- > 0;) {
     const bool beaten = std::ranges::any_of(
-        kept, [&](int32_t rival) { return rival != label && dominance.Beats(rival, label); });
+        kept, [&](size_t rival) { return rival != label && dominance.Beats(rival, label); });
     if (beaten) std::erase(kept, label);
   }
   const size_t dropped = labels.size() - kept.size();
-  labels = std::move(kept);
+  std::vector<int32_t> left;
+  for (const size_t label : kept) left.push_back(labels[label]);
+  labels = std::move(left);
   return dropped;
 }
 

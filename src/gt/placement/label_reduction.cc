@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gt/placement/label_dominance.h"
+#include "gt/placement/min_plus.h"
 
 namespace gt::placement {
 namespace {
@@ -73,8 +74,9 @@ void LabelReduction::QueueNeighbours(int32_t v) {
 }
 
 void LabelReduction::Visit(int32_t v) {
-  (void)(DropImpossible(v) && DropDominated(v) && FixSingle(v) && EliminateLoose(v) &&
-         EliminateLeaf(v) && MergeFollower(v) && MergeDetermined(v) && EliminateSeries(v));
+  (void)(DropImpossible(v) && EliminateLoose(v) && EliminateLeaf(v) && DropDominated(v) &&
+         FixSingle(v) && EliminateLoose(v) && EliminateLeaf(v) && MergeFollower(v) &&
+         MergeDetermined(v) && EliminateSeries(v));
 }
 
 bool LabelReduction::Fits(const GraphVertex& vertex, int32_t label) const {
@@ -133,13 +135,12 @@ void LabelReduction::TakeOutCommonUsage(int32_t v) {
   });
 }
 
-void LabelReduction::Eliminate(int32_t v, int32_t first, int32_t second,
-                               std::vector<int32_t> choice) {
+void LabelReduction::Eliminate(Eliminated eliminated) {
+  const int32_t v = eliminated.variable;
   QueueNeighbours(v);
   for (const int32_t e : graph_.EdgesOf(v)) graph_.RemoveEdge(e);
   graph_.At(v).present = false;
-  const size_t columns = second < 0 ? 1 : graph_.At(second).cost.size();
-  eliminated_.push_back({v, first, second, columns, std::move(choice)});
+  eliminated_.push_back(std::move(eliminated));
 }
 
 bool LabelReduction::FixSingle(int32_t v) {
@@ -153,7 +154,7 @@ bool LabelReduction::FixSingle(int32_t v) {
     GraphVertex& other = graph_.At(edge.Other(v));
     for (const int32_t x : other.labels) other.cost[static_cast<size_t>(x)] += view.At(label, x);
   }
-  Eliminate(v, -1, -1, {label});
+  Eliminate({.variable = v, .choice = {label}});
   return false;
 }
 
@@ -167,7 +168,7 @@ bool LabelReduction::EliminateLoose(int32_t v) {
     }
   }
   graph_.constant += best.cost;
-  Eliminate(v, -1, -1, {best.label});
+  Eliminate({.variable = v, .choice = {best.label}});
   return false;
 }
 
@@ -188,7 +189,7 @@ bool LabelReduction::EliminateLeaf(int32_t v) {
     other.cost[static_cast<size_t>(x)] += best.cost;
     choice[static_cast<size_t>(x)] = best.label;
   }
-  Eliminate(v, u, -1, std::move(choice));
+  Eliminate({.variable = v, .first = u, .choice = std::move(choice)});
   return false;
 }
 
@@ -271,53 +272,70 @@ void LabelReduction::MergeInto(int32_t v, int32_t u, std::vector<int32_t> choice
     }
     moved.emplace_back(w, std::move(table));
   }
-  Eliminate(v, u, -1, std::move(choice));
+  Eliminate({.variable = v, .first = u, .choice = std::move(choice)});
   for (auto& [w, table] : moved) graph_.AddTable(u, w, std::move(table));
 }
 
 bool LabelReduction::EliminateSeries(int32_t v) {
-  GraphVertex& vertex = graph_.At(v);
+  const GraphVertex& vertex = graph_.At(v);
   if (graph_.EdgesOf(v).size() != 2 || !vertex.usage.empty()) return true;
-  const GraphEdge& first = graph_.edges[static_cast<size_t>(graph_.EdgesOf(v)[0])];
-  const GraphEdge& second = graph_.edges[static_cast<size_t>(graph_.EdgesOf(v)[1])];
+  const GraphEdge first = graph_.edges[static_cast<size_t>(graph_.EdgesOf(v)[0])];
+  const GraphEdge second = graph_.edges[static_cast<size_t>(graph_.EdgesOf(v)[1])];
   const int32_t a = first.Other(v);
   const int32_t b = second.Other(v);
   const GraphVertex& left = graph_.At(a);
   const GraphVertex& right = graph_.At(b);
-  if (vertex.labels.size() * left.labels.size() * right.labels.size() > kSeriesWork) return true;
+  const size_t count = vertex.labels.size();
+  const size_t columns = right.labels.size();
+  if (count * left.labels.size() * columns > kSeriesWork) return true;
   const EdgeView to_left(first, v);
   const EdgeView to_right(second, v);
-  const size_t columns = right.cost.size();
-  CostTable table{left.cost.size(), columns,
-                  std::vector<double>(left.cost.size() * columns, kForbidden)};
-  std::vector<int32_t> choice(table.values.size(), 0);
-  for (const int32_t x : left.labels) {
-    double* costs = table.values.data() + static_cast<size_t>(x) * columns;
-    int32_t* chosen = choice.data() + static_cast<size_t>(x) * columns;
-    for (const int32_t label : vertex.labels) {
-      const double base = vertex.cost[static_cast<size_t>(label)] + to_left.At(label, x);
-      if (base == kForbidden) continue;
-      for (const int32_t y : right.labels) {
-        const double cost = base + to_right.At(label, y);
-        if (cost >= costs[y]) continue;
-        costs[y] = cost;
-        chosen[y] = label;
-      }
-    }
+  std::vector<double> rows;
+  for (const int32_t label : vertex.labels) {
+    for (const int32_t y : right.labels) rows.push_back(to_right.At(label, y));
   }
-  Eliminate(v, a, b, std::move(choice));
+  CostTable table{left.cost.size(), right.cost.size(), {}};
+  table.values.assign(table.rows * table.columns, kForbidden);
+  std::vector<double> weights(count);
+  std::vector<double> least(columns);
+  for (const int32_t x : left.labels) {
+    for (size_t i = 0; i < count; ++i) {
+      const int32_t label = vertex.labels[i];
+      weights[i] = -(vertex.cost[static_cast<size_t>(label)] + to_left.At(label, x));
+    }
+    MinPlus(rows.data(), count, columns, weights.data(), least.data());
+    double* costs = table.values.data() + static_cast<size_t>(x) * table.columns;
+    for (size_t y = 0; y < columns; ++y) costs[right.labels[y]] = least[y];
+  }
+  Eliminate({.variable = v,
+             .first = a,
+             .second = b,
+             .cost = vertex.cost,
+             .labels = vertex.labels,
+             .to_first = first,
+             .to_second = second});
   graph_.AddTable(a, b, std::move(table));
   return false;
 }
 
 void LabelReduction::Restore(std::vector<int32_t>& labels) const {
   for (auto it = eliminated_.rbegin(); it != eliminated_.rend(); ++it) {
-    size_t index = 0;
-    if (it->first >= 0) index = static_cast<size_t>(labels[static_cast<size_t>(it->first)]);
-    if (it->second >= 0) {
-      index = index * it->columns + static_cast<size_t>(labels[static_cast<size_t>(it->second)]);
+    int32_t& label = labels[static_cast<size_t>(it->variable)];
+    const int32_t first = it->first < 0 ? 0 : labels[static_cast<size_t>(it->first)];
+    if (it->second < 0) {
+      label = it->choice[static_cast<size_t>(first)];
+      continue;
     }
-    labels[static_cast<size_t>(it->variable)] = it->choice[index];
+    const int32_t second = labels[static_cast<size_t>(it->second)];
+    const EdgeView to_first(it->to_first, it->variable);
+    const EdgeView to_second(it->to_second, it->variable);
+    Best best;
+    for (const int32_t x : it->labels) {
+      const double cost =
+          it->cost[static_cast<size_t>(x)] + to_first.At(x, first) + to_second.At(x, second);
+      if (cost < best.cost) best = {cost, x};
+    }
+    label = best.label;
   }
 }
 

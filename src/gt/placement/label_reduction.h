@@ -24,10 +24,15 @@ class LabelReduction {
   // How to find the label of an eliminated variable from those of the variables it depended on.
   struct Eliminated {
     int32_t variable;
-    int32_t first;   // -1: none
-    int32_t second;  // -1: none
-    size_t columns;  // labels of the second
-    std::vector<int32_t> choice;
+    int32_t first = -1;                // -1: none
+    std::vector<int32_t> choice = {};  // by label of the first; a single one if there is none
+    // With a second one the choice is made when it is asked for: a table of choices would be larger
+    // than the problem.
+    int32_t second = -1;
+    std::vector<double> cost = {};
+    std::vector<int32_t> labels = {};
+    GraphEdge to_first = {};
+    GraphEdge to_second = {};
   };
 
   void Queue(int32_t v);
@@ -49,7 +54,7 @@ class LabelReduction {
   void Infeasible() { graph_.feasible = false; }
   void TakeOutCommonUsage(int32_t v);
   bool Fits(const GraphVertex& vertex, int32_t label) const;
-  void Eliminate(int32_t v, int32_t first, int32_t second, std::vector<int32_t> choice);
+  void Eliminate(Eliminated eliminated);
 
   LabelGraph& graph_;
   const Deadline& deadline_;

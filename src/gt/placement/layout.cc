@@ -43,6 +43,9 @@ bool Fits(const Layout& layout, const Pieces& pieces, const DeviceMesh& mesh) {
 double LocalFraction(const Layout& layout, const Pieces& pieces, const DeviceMesh& mesh) {
   const std::vector<int64_t> ways = WaysOf(layout, pieces, mesh);
   double fraction = 1;
+  for (int axis = 0; axis < mesh.axes(); ++axis) {  // as if every expert had as many rows
+    if (IsRouted(layout[axis])) fraction /= static_cast<double>(mesh.size(axis));
+  }
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (ways[i] == 1) continue;
     const int64_t extent = pieces[i].limit();
@@ -71,6 +74,10 @@ std::string ToString(const Layout& layout, const Pieces& pieces, const DeviceMes
   std::string text;
   for (int axis = 0; axis < mesh.axes(); ++axis) {
     const ShardState state = layout[axis];
+    if (IsRouted(state)) {
+      text += fmt::format("E{}", kRouted - state);
+      continue;
+    }
     if (state < 0) {
       text += state == kWhole ? "R" : "P";
       continue;
@@ -125,6 +132,11 @@ std::optional<Layout> ParseLayout(std::string_view text, const Pieces& pieces,
     text.remove_prefix(1);
     if (kind == 'R' || kind == 'P') {
       layout[axis] = kind == 'R' ? kWhole : kPartial;
+      continue;
+    }
+    if (kind == 'E' && (text.starts_with('0') || text.starts_with('1'))) {
+      layout[axis] = RoutedBy(text.front() - '0');
+      text.remove_prefix(1);
       continue;
     }
     if (kind != 'S') return std::nullopt;

@@ -18,6 +18,13 @@
 
 namespace gt::placement {
 
+// Rows that have been sent to the ranks of their experts, along an axis over which tokens were shared out
+// by the first or by the second piece of their dimension (batch, sequence). Only what computes with
+// experts understands it, and only an exchange leads into it and out of it.
+inline constexpr ShardState kRouted = -3, kRoutedBySecond = -4;
+constexpr ShardState RoutedBy(int32_t piece) { return static_cast<ShardState>(kRouted - piece); }
+constexpr bool IsRouted(ShardState state) { return state <= kRouted; }
+
 struct Layout {
   // By axis: a piece (0 or more), kWhole or kPartial. Axes beyond the mesh's are kWhole.
   std::array<ShardState, kMaxAxes> axes = {kWhole, kWhole, kWhole, kWhole};
@@ -54,7 +61,7 @@ double LocalFraction(const Layout& layout, const Pieces& pieces, const DeviceMes
 // All layouts without partial sums that fit; the first is whole everywhere.
 std::vector<Layout> LayoutsOf(const Pieces& pieces, const DeviceMesh& mesh);
 
-// "S(0)R", "S(1.1)P": a piece that is not the first of its dimension has its place after a point.
+// "S(0)R", "S(1.1)P", "E0R" for rows with their experts: a piece that is not the first of its dimension has its place after a point.
 std::string ToString(const Layout& layout, const Pieces& pieces, const DeviceMesh& mesh);
 // Also reads "S0R". Nothing if it is no layout of a tensor with these pieces on this mesh.
 std::optional<Layout> ParseLayout(std::string_view text, const Pieces& pieces,

@@ -1,5 +1,8 @@
 #include "gt/placement/min_plus.h"
 
+#include <algorithm>
+#include <limits>
+
 namespace gt::placement {
 
 void MinPlus(const double* table, size_t rows, size_t columns, const double* __restrict weight,
@@ -13,6 +16,28 @@ void MinPlus(const double* table, size_t rows, size_t columns, const double* __r
       out[y] = value < out[y] ? value : out[y];
     }
   }
+}
+
+// Infinity less infinity is no number, and a comparison with it is false: such places do not count.
+double MaxDifference(const double* one, const double* other, size_t count, double enough) {
+  constexpr size_t kLanes = 8;
+  double most[kLanes];
+  std::fill_n(most, kLanes, -std::numeric_limits<double>::infinity());
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      const double difference = one[i + lane] - other[i + lane];
+      most[lane] = difference > most[lane] ? difference : most[lane];
+    }
+    if (i % (8 * kLanes) == 0 && *std::max_element(most, most + kLanes) > enough) break;
+  }
+  double worst = *std::max_element(most, most + kLanes);
+  if (worst > enough) return worst;
+  for (; i < count; ++i) {
+    const double difference = one[i] - other[i];
+    worst = difference > worst ? difference : worst;
+  }
+  return worst;
 }
 
 }  // namespace gt::placement

@@ -1,4 +1,4 @@
-// The inner loop of message passing, in a file of its own because it is compiled for vectors.
+// The inner loops of message passing and of reductions, in a file of its own because it is compiled for vectors.
 #pragma once
 
 #include <cstddef>
@@ -7,5 +7,9 @@ namespace gt::placement {
 
 // out[y] = the smallest table[x][y] - weight[x].
 void MinPlus(const double* table, size_t rows, size_t columns, const double* weight, double* out);
+
+// The largest one[i] - other[i] where other[i] is not infinite; minus infinity if nowhere. What is
+// returned may be less once it is above `enough`.
+double MaxDifference(const double* one, const double* other, size_t count, double enough);
 
 }  // namespace gt::placement

@@ -219,11 +219,9 @@ void PlaceProblem::AddUses(const FoldedUses& alike) {
   if (alike.places > 1) {
     from = static_cast<int32_t>(variables_.size());
     for (int32_t member : alike.members) kept_.emplace(alike.from, member);
-    const Pieces& pieces =
-        pieces_[static_cast<size_t>(alike.from)].results[static_cast<size_t>(alike.result)];
     variables_.push_back({.class_index = alike.from,
                           .result = alike.result,
-                          .layouts = LayoutsOf(pieces, pricing_.mesh()),
+                          .layouts = KeptLayouts(alike.from, alike.result),
                           .members = alike.members});
     AddEdge({alike.from, from, alike.from, alike.result, -1,
              static_cast<int32_t>(alike.members.size())});
@@ -240,8 +238,23 @@ void PlaceProblem::AddUses(const FoldedUses& alike) {
   }
 }
 
+// Routed rows stay as they were made.
+std::vector<Layout> PlaceProblem::KeptLayouts(int32_t class_index, int32_t result) const {
+  const ClassPieces& pieces = pieces_[static_cast<size_t>(class_index)];
+  if (!pieces.routed) {
+    return LayoutsOf(pieces.results[static_cast<size_t>(result)], pricing_.mesh());
+  }
+  std::set<Layout> layouts;
+  for (const Strategy& strategy : strategies_[static_cast<size_t>(class_index)]) {
+    const Layout& layout = strategy.results[static_cast<size_t>(result)];
+    if (!layout.HasPartial()) layouts.insert(layout);
+  }
+  return {layouts.begin(), layouts.end()};
+}
+
 void PlaceProblem::AddEdge(PlacedEdge edge) {
   auto of = static_cast<size_t>(edge.class_index);
+  edge.fixed = pieces_[of].routed;
   if (pricing_.formulas() == CostFormulas::kSimulated) {
     if (of_parameters_[of]) {
       const bool kept = variables_[static_cast<size_t>(edge.to)].result >= 0;
@@ -332,6 +345,9 @@ Move PlaceProblem::MoveOf(const PlacedEdge& edge, int32_t from_label, int32_t to
   Move move = pricing_.MoveOf(moved, ResultLayout(edge.from, from_label, edge.result),
                               TargetLayout(edge, to_label));
   if (edge.stays && move.count > 0) move.us = kForbidden;
+  if (edge.fixed &&
+      ResultLayout(edge.from, from_label, edge.result) != TargetLayout(edge, to_label))
+    move.us = kForbidden;
   return move;
 }
 
@@ -340,8 +356,8 @@ namespace {
 // Moves of one kind of tensor, each priced once.
 class MoveTable {
  public:
-  MoveTable(const Pricing& pricing, const Moved& moved, bool stays)
-      : pricing_(pricing), moved_(moved), stays_(stays) {}
+  MoveTable(const Pricing& pricing, const Moved& moved, bool stays, bool fixed)
+      : pricing_(pricing), moved_(moved), stays_(stays), fixed_(fixed) {}
 
   int32_t IndexOf(const Layout& layout) {
     auto [found, is_new] = index_.try_emplace(layout, static_cast<int32_t>(layouts_.size()));
@@ -355,8 +371,8 @@ class MoveTable {
     if (is_new) {
       const Move move = pricing_.MoveOf(moved_, layouts_[static_cast<size_t>(from)],
                                         layouts_[static_cast<size_t>(to)]);
-      found->second =
-          stays_ && move.count > 0 ? static_cast<float>(kForbidden) : static_cast<float>(move.us);
+      const bool forbidden = (stays_ && move.count > 0) || (fixed_ && from != to);
+      found->second = static_cast<float>(forbidden ? kForbidden : move.us);
     }
     return found->second;
   }
@@ -364,18 +380,19 @@ class MoveTable {
  private:
   const Pricing& pricing_;
   const Moved moved_;
-  const bool stays_;
+  const bool stays_, fixed_;
   std::map<Layout, int32_t> index_;
   std::vector<Layout> layouts_;
   std::unordered_map<int64_t, float> costs_;
 };
 
-using MoveKey = std::tuple<double, bool, bool, std::vector<std::tuple<int32_t, int64_t, bool>>>;
+using MoveKey =
+    std::tuple<double, bool, bool, bool, std::vector<std::tuple<int32_t, int64_t, bool>>>;
 
-MoveKey KeyOf(const Moved& moved, bool stays) {
+MoveKey KeyOf(const Moved& moved, bool stays, bool fixed) {
   std::vector<std::tuple<int32_t, int64_t, bool>> pieces;
   for (const Piece& piece : moved.pieces) pieces.emplace_back(piece.dim, piece.size, piece.first);
-  return {moved.bytes, moved.contiguous, stays, std::move(pieces)};
+  return {moved.bytes, moved.contiguous, stays, fixed, std::move(pieces)};
 }
 
 }  // namespace
@@ -385,8 +402,9 @@ void PlaceProblem::MakeMatrices() {
   std::map<std::tuple<MoveTable*, std::vector<int32_t>, std::vector<int32_t>>, int32_t> known;
   for (const PlacedEdge& edge : edges_) {
     const Moved moved = MovedBy(edge);
-    std::unique_ptr<MoveTable>& table = tables[KeyOf(moved, edge.stays)];
-    if (table == nullptr) table = std::make_unique<MoveTable>(pricing_, moved, edge.stays);
+    std::unique_ptr<MoveTable>& table = tables[KeyOf(moved, edge.stays, edge.fixed)];
+    if (table == nullptr)
+      table = std::make_unique<MoveTable>(pricing_, moved, edge.stays, edge.fixed);
     auto labels = [&](int32_t variable) {
       const PlacedVariable& of = variables_[static_cast<size_t>(variable)];
       return static_cast<int32_t>(of.result >= 0

@@ -34,6 +34,7 @@ struct PlacedEdge {
   // forward run (gathers of parameters); while those of the backward run (gathers, sums of gradients).
   int32_t visible = 1, forward = 0, backward = 0;
   bool stays = false;  // nothing may be sent here: a cast comes first
+  bool fixed = false;  // the layout may not change: rows that are with their experts
 };
 
 // A demand: the values that match a pattern are laid out like that.
@@ -115,6 +116,7 @@ class PlaceProblem {
   void FollowParameters();
   void MakeVariables();
   void AddUses(const FoldedUses& alike);
+  std::vector<Layout> KeptLayouts(int32_t class_index, int32_t result) const;
   void AddEdge(PlacedEdge edge);
   void MarkCasts();
   void MakeMatrices();

@@ -108,6 +108,10 @@ void Pricing::AddStep(Move& move, Collective kind, AxisMask axes, double bytes) 
 Move Pricing::MoveOf(const Moved& tensor, const Layout& from, const Layout& to) const {
   if (from == to) return {};
   for (int axis = 0; axis < mesh_.axes(); ++axis) {
+    // Only an exchange of rows, which is part of an operator, leads to experts and back.
+    if ((IsRouted(from[axis]) || IsRouted(to[axis])) && from[axis] != to[axis]) {
+      return {.us = kForbidden};
+    }
     if (to[axis] != kPartial || from[axis] == kPartial) continue;
     // A rank may contribute what all have and the others nothing. AutoParallel has it as averages of
     // partial sums, which cost nothing to convert.

@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "gt/sim/type_sizes.h"
+
 namespace gt::placement {
 namespace {
 
@@ -75,7 +77,7 @@ class Enumerator {
     }
     strategy.kernel_us = pricing_.KernelUs(
         node_, symbols_, {.work = WorkOf(), .operands = operands, .results = results});
-    strategy.collective_us = StatisticsUs(strategy);
+    strategy.collective_us = StatisticsUs(strategy) + ExchangeUs(operands, results);
     Keep(std::move(strategy));
   }
 
@@ -123,6 +125,25 @@ class Enumerator {
       us +=
           row.statistics * pricing_.CollectiveUs(Collective::kAllReduce, elements * kStatisticBytes,
                                                  static_cast<AxisMask>(1 << axis));
+    }
+    return us;
+  }
+
+  // Rows that travel, and before them how many each rank will get.
+  double ExchangeUs(const std::vector<double>& operands, const std::vector<double>& results) const {
+    double us = 0;
+    for (int axis = 0; axis < mesh().axes(); ++axis) {
+      const int32_t side = chosen_[static_cast<size_t>(axis)]->exchanged;
+      if (side == PieceRow::kNothing) continue;
+      const TensorType& type = side < 0 ? node_.result()->type() : node_.operand(side)->type();
+      const double part = side < 0 ? results[0] : operands[static_cast<size_t>(side)];
+      const double bytes =
+          part * static_cast<double>(ElementsOf(type, symbols_)) * ItemSize(type.dtype);
+      constexpr double kCountBytes = 8;
+      const auto axes = static_cast<AxisMask>(1 << axis);
+      us += pricing_.CollectiveUs(Collective::kAllToAll, bytes, axes) +
+            pricing_.CollectiveUs(Collective::kAllToAll,
+                                  kCountBytes * static_cast<double>(mesh().size(axis)), axes);
     }
     return us;
   }
