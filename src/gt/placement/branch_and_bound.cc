@@ -218,6 +218,7 @@ double BranchAndBound::ExploreCore(LabelGraph& graph, double bound) {
   bound = std::max({bound, here, attempt.bound});
   if (Closed(bound) || OutOfTime()) return bound;
   Polish(core, messages, attempt);
+  if (options_.quick) return bound;
   messages.Save(graph);
   if (levels_.size() == 1 && core.size() >= kLarge) SearchNeighbourhoods(graph, bound);
   if (Closed(bound) || OutOfTime()) return bound;
