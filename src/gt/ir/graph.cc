@@ -471,16 +471,23 @@ class Hasher {
   uint64_t state_ = 0x2545f4914f6cdd1dull;
 };
 
-}  // namespace
-
-uint64_t HashOfCall(const Node& node) {
+Hasher HasherOfTypes(const Node& node) {
   Hasher hash;
   hash.Add(node.op().name);
   for (int32_t i = 0; i < node.operand_count(); ++i) hash.Add(node.operand(i)->type());
   for (int32_t i = 0; i < node.result_count(); ++i) hash.Add(node.result(i)->type());
+  return hash;
+}
+
+}  // namespace
+
+uint64_t HashOfCall(const Node& node) {
+  Hasher hash = HasherOfTypes(node);
   for (const Argument& argument : node.args()) hash.Add(argument);
   return hash.state();
 }
+
+uint64_t HashOfTypes(const Node& node) { return HasherOfTypes(node).state(); }
 
 uint64_t Graph::Hash() const {
   Hasher hash;

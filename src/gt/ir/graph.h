@@ -325,6 +325,8 @@ void ForEachNestedGraph(const Node& node, Visit&& visit) {
 // Of what the node computes: operator, types, arguments; not of which values it uses. The same for nodes
 // that do the same work.
 uint64_t HashOfCall(const Node& node);
+// The same without arguments that are no tensors.
+uint64_t HashOfTypes(const Node& node);
 
 // Reruns the node's rule and returns what its result types should be. Questions go to the
 // graph's ShapeEnv.

@@ -15,9 +15,13 @@ uint64_t Mixed(uint64_t state, uint64_t value) {
   return state ^ (state >> 32);
 }
 
+// Which part of a dimension is taken makes no difference to where it is; chunks of a loss are alike.
+bool IsSlice(const Node& node) { return node.op().name.str() == "aten::slice.Tensor"; }
+
 // What tells nodes apart: their work, their phase, and which operands are inputs of the graph.
 uint64_t TokenOf(const Graph& graph, const Node& node) {
-  uint64_t token = Mixed(HashOfCall(node), static_cast<uint64_t>(node.meta().phase));
+  const uint64_t call = IsSlice(node) ? HashOfTypes(node) : HashOfCall(node);
+  uint64_t token = Mixed(call, static_cast<uint64_t>(node.meta().phase));
   for (int32_t i = 0; i < node.operand_count(); ++i) {
     const Value& operand = *node.operand(i);
     if (!operand.is_input()) continue;

@@ -1,5 +1,6 @@
 #include "gt/placement/folding.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -111,6 +112,29 @@ TEST(Folding, LayersAtInputsAreAtTheBoundary) {
   EXPECT_EQ(folded.CountOf("x0"), 1);
   EXPECT_EQ(folded.CountOf("rows1"), 3);
   EXPECT_EQ(folded.CountOf("x1"), 3);
+}
+
+// Chunks of a sequence are alike wherever they begin, but not the last and shorter one.
+TEST(Folding, FoldsChunks) {
+  std::string text = "graph @g(%x: input \"x\" f32[8, 22]) {\n";
+  std::string results;
+  for (int i = 0; i < 5; ++i) {
+    const int length = i < 4 ? 5 : 2;
+    text += fmt::format(
+        "  %s{0} = aten::slice.Tensor(%x, dim = 1, start = {1}, end = {2}) : f32[8, {3}]{{22, 1}} "
+        "offset [{1}]\n",
+        i, 5 * i, 5 * i + length, length);
+    std::string last = "s";
+    for (const char* op : {"relu", "neg", "exp", "tanh", "sigmoid"}) {
+      text += fmt::format("  %{0}{1} = aten::{0}(%{2}{1}) : f32[8, {3}]\n", op, i, last, length);
+      last = op;
+    }
+    results += fmt::format("{0} result \"{1}\" %sigmoid{1}", i == 0 ? "" : ",", i);
+  }
+  const Folded folded(text + "  return" + results + "\n}\n");
+  EXPECT_EQ(folded.CountOf("s0"), 4);
+  EXPECT_EQ(folded.CountOf("sigmoid0"), 4);
+  EXPECT_EQ(folded.CountOf("s4"), 1);
 }
 
 TEST(Folding, KeepsWhatIsNotRepeated) {
