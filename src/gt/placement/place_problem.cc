@@ -100,16 +100,24 @@ void PlaceProblem::ApplyAxisUses() {
   }
 }
 
+// A pin of one member holds for its whole class.
 void PlaceProblem::ApplyPins() {
+  if (options_.pins.empty()) return;
+  std::vector<const Node*> nodes;
+  for (const Node* node : graph_.nodes()) nodes.push_back(node);
+  std::vector<const Pin*> pinned(folding_.classes.size());
   for (const Pin& pin : options_.pins) {
     bool used = false;
     for (size_t i = 0; i < folding_.classes.size(); ++i) {
       const FoldedClass& of = folding_.classes[i];
-      const bool named = MatchesFqn(pin.pattern, of.input != nullptr
-                                                     ? std::string_view(of.input->name)
-                                                     : std::string_view(of.node->result()->name()));
+      const bool named = std::any_of(of.members.begin(), of.members.end(), [&](int32_t member) {
+        const auto at = static_cast<size_t>(member);
+        return MatchesFqn(pin.pattern, of.input != nullptr ? graph_.inputs()[at]->name
+                                                           : nodes[at]->result()->name());
+      });
       if (!named) continue;
       used = true;
+      const Pin* other = std::exchange(pinned[i], &pin);
       const Pieces& pieces = pieces_[i].results[0];
       const std::optional<Layout> layout = ParseLayout(pin.layout, pieces, pricing_.mesh());
       if (!layout) {
@@ -118,6 +126,13 @@ void PlaceProblem::ApplyPins() {
       }
       std::erase_if(strategies_[i],
                     [&](const Strategy& strategy) { return strategy.results[0] != *layout; });
+      if (strategies_[i].empty() && other != nullptr) {
+        Fail(
+            ErrorCode::kBadPin,
+            "--pin {}={} contradicts --pin {}={}: layers that are alike are placed in the same way "
+            "(unless --fold=false)",
+            pin.pattern, pin.layout, other->pattern, other->layout);
+      }
       if (strategies_[i].empty()) {
         Fail(ErrorCode::kBadPin, "--pin {}={}: {} cannot be computed in that layout", pin.pattern,
              pin.layout, of.name());

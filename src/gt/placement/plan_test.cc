@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -135,6 +136,30 @@ TEST(Plan, IsFoundAgainFromItsPins) {
   EXPECT_EQ(found.inputs, plan.inputs);
   EXPECT_NEAR(found.step_us, plan.step_us, 1e-3 * plan.step_us);
   EXPECT_EQ(found.step_hash, plan.step_hash);
+}
+
+// Layers that are folded have one variable, and a name each.
+TEST(Plan, IsFoundAgainWithFoldedLayers) {
+  const std::string step = SmallStep(12, 4096, 1024);
+  SmallPlacement first(step, "2x2");
+  size_t largest = 0;
+  for (const FoldedClass& of : first.problem().folding().classes) {
+    if (of.input != nullptr) largest = std::max(largest, of.members.size());
+  }
+  EXPECT_GT(largest, 4u);
+  const Plan plan = PlanOf(first);
+  SmallPlacement again(step, "2x2", {.pins = PinsOf(plan, DeviceMesh({2, 2}), first.graph())});
+  EXPECT_EQ(PlanOf(again).inputs, plan.inputs);
+  const SmallPlacement one(step, "2x2", {.pins = {{"layers.5.weight", "RS(1)"}}});
+  EXPECT_EQ(PlanOf(one).inputs.at("layers.6.weight"), "RS(1)");
+  try {
+    SmallPlacement(step, "2x2",
+                   {.pins = {{"layers.5.weight", "RS(1)"}, {"layers.6.weight", "RR"}}});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kBadPin);
+    EXPECT_NE(std::string(error.what()).find("--fold=false"), std::string::npos) << error.what();
+  }
 }
 
 TEST(Plan, OfAnotherMeshOrModelIsRefused) {
