@@ -11,7 +11,7 @@
 namespace gt::placement {
 namespace {
 
-constexpr double kMostWork = 1e11;              // without a time limit the search must end as well
+constexpr double kMostWork = 3e10;              // without a time limit the search must end as well
 constexpr size_t kMostBytes = size_t{1} << 30;  // of graphs on the way from the root
 constexpr int kMostSweeps = 3000;
 constexpr int kSweeps = 10;             // between looks at the progress
@@ -19,8 +19,9 @@ constexpr double kProgress = 1e-2;      // of the gap that these must close
 constexpr double kSmallestStep = 0.02;  // of prices, as a share of the first
 constexpr double kWorthReducing = 0.1;  // share of labels dropped
 constexpr int kRepairs = 1000;
-constexpr int32_t kLarge = 300;  // vertices; what is smaller is searched as a whole
-constexpr int kNeighbourhoods = 300;
+constexpr int32_t kLarge = 300;     // vertices; what is smaller is searched as a whole
+constexpr double kFirstWork = 1e9;  // on a large problem as a whole, before its parts
+constexpr int kNeighbourhoods = 100;
 constexpr double kNeighbourhoodTime = 0.8;  // of the time left
 constexpr double kPartWork = 2e8;
 constexpr int64_t kPolishing = 100;     // rounds for each vertex
@@ -157,11 +158,12 @@ BranchAndBound::Attempt BranchAndBound::Bound(const CoreGraph& core, PricedMessa
                                               double constant) {
   const bool at_root = levels_.size() == 1;
   const double patience = at_root ? 0.95 : 0.8;
+  const double worthwhile = at_root && core.has_usage() ? 0.1 * kProgress : kProgress;
   ForestSearch search(core);
   Attempt attempt;
   std::vector<double> best_prices = messages.prices();
   double best = -kForbidden;
-  double step = at_root ? 1 : 0.3;
+  double step = messages.priced() ? 0.3 : 1;
   for (int sweep = 1; sweep <= kMostSweeps; ++sweep) {
     messages.Sweep();
     work_ += core.entries();
@@ -177,7 +179,7 @@ BranchAndBound::Attempt BranchAndBound::Bound(const CoreGraph& core, PricedMessa
     }
     if (Closed(bound)) return attempt;
     const double open = best_.feasible ? best_.cost - bound : 0.1 * std::abs(bound);
-    const bool progress = bound - best > kProgress * open;
+    const bool progress = bound - best > worthwhile * open;
     if (bound > best) {
       attempt.bound = best = bound;
       best_prices = messages.prices();
@@ -213,20 +215,39 @@ void BranchAndBound::Polish(const CoreGraph& core, const PricedMessages& message
 double BranchAndBound::ExploreCore(LabelGraph& graph, double bound) {
   const CoreGraph core(graph);
   PricedMessages messages(core, graph);
-  const Attempt attempt = Bound(core, messages, graph.constant);
-  const double here = graph.constant + messages.bound();
-  bound = std::max({bound, here, attempt.bound});
+  Attempt attempt = Bound(core, messages, graph.constant);
+  bound = std::max({bound, graph.constant + messages.bound(), attempt.bound});
   if (Closed(bound) || OutOfTime()) return bound;
   Polish(core, messages, attempt);
   if (options_.quick) return bound;
   messages.Save(graph);
-  if (levels_.size() == 1 && core.size() >= kLarge) SearchNeighbourhoods(graph, bound);
+  if (levels_.size() > 1 || core.size() < kLarge) {
+    return Divide(std::move(graph), core, messages, attempt, bound);
+  }
+  const double limit = work_limit_;
+  work_limit_ = work_ + kFirstWork;
+  bound = Divide(graph, core, messages, attempt, bound);
+  const bool finished = !OutOfTime();
+  work_limit_ = limit;
+  if (finished || deadline_.passed()) return bound;
+  SearchNeighbourhoods(graph, bound);
+  attempt = Bound(core, messages, graph.constant);
+  bound = std::max({bound, graph.constant + messages.bound(), attempt.bound});
   if (Closed(bound) || OutOfTime()) return bound;
+  return Divide(std::move(graph), core, messages, attempt, bound);
+}
+
+// Drops labels that no better labelling has, and searches what is left: anew if much was dropped,
+// else in two parts.
+double BranchAndBound::Divide(LabelGraph graph, const CoreGraph& core,
+                              const PricedMessages& messages, const Attempt& attempt,
+                              double bound) {
+  if (Closed(bound) || OutOfTime() || OutOfMemory(graph)) return bound;
+  const double here = graph.constant + messages.bound();
   const double room = best_.feasible ? Target() - here : kForbidden;
   const auto [vertex, label] = MostContested(core, messages, attempt.decoded, room);
   const double dropped = DropHopeless(graph, core, messages.messages(), room);
   if (!graph.feasible) return std::max(bound, Target());
-  if (OutOfMemory(graph)) return bound;
   if (dropped >= kWorthReducing) return Explore(std::move(graph), bound);
   return Branch(graph, core.variable(vertex), core.label(vertex, label), bound);
 }
@@ -246,10 +267,9 @@ void BranchAndBound::SearchNeighbourhoods(const LabelGraph& graph, double bound)
     levels_.push_back(std::move(level));
     Explore(std::move(part), bound);
     levels_.pop_back();
-    const bool finished = work_ <= work_limit_;
-    work_limit_ = kMostWork + work_;
-    choice.Learn(finished, best_.cost < cost);
+    choice.Learn(/*finished=*/work_ <= work_limit_, best_.cost < cost);
   }
+  work_limit_ = work_ + kMostWork;
 }
 
 double BranchAndBound::Branch(LabelGraph& graph, int32_t v, int32_t label, double bound) {

@@ -36,21 +36,24 @@ class BranchAndBound {
     const LabelReduction* reduction;  // decides the labels that are left open; may be null
   };
 
-  double Target() const;  // what a labelling must cost less than to be worth finding
-  bool Closed(double bound) const;
-  bool OutOfTime() const;
-  double ExploreCore(LabelGraph& graph, double bound);
   struct Attempt {
     std::vector<int32_t> decoded;  // the labels that looked best in the end
     std::vector<int32_t> fitting;  // the best ones that fit; empty: none
     double bound = 0;              // the highest, at whatever prices
   };
+
+  double Target() const;  // what a labelling must cost less than to be worth finding
+  bool Closed(double bound) const;
+  bool OutOfTime() const;
+  double ExploreCore(LabelGraph& graph, double bound);
   Attempt Bound(const CoreGraph& core, PricedMessages& messages, double constant);
   void Polish(const CoreGraph& core, const PricedMessages& messages, Attempt attempt);
   bool OfferCore(const CoreGraph& core, const std::vector<int32_t>& x);
   // Solves parts of a large problem exactly while the rest keeps the labels of the best labelling.
   void SearchNeighbourhoods(const LabelGraph& graph, double bound);
   bool OutOfMemory(const LabelGraph& graph) const;
+  double Divide(LabelGraph graph, const CoreGraph& core, const PricedMessages& messages,
+                const Attempt& attempt, double bound);
   double Branch(LabelGraph& graph, int32_t v, int32_t label, double bound);
   // Fills in what the reductions on the way here have eliminated, then offers.
   bool OfferReduced(std::vector<int32_t> labels);

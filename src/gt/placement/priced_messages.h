@@ -33,6 +33,7 @@ class PricedMessages {
   const MessagePassing& messages() const { return messages_; }
   const std::vector<double>& prices() const { return prices_; }
   std::span<const double> costs() const { return costs_; }  // by label, with prices
+  bool priced() const { return room_value_ > 0; }
   double price(int32_t v, int32_t x) const {
     return label_prices_[core_.first(v) + static_cast<size_t>(x)];
   }

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cmath>
 
 #include "gt/base/error.h"
@@ -15,6 +14,7 @@ using placement::LabelProblem;
 using placement::LabelSolution;
 using placement::SolverOptions;
 using testing::EnumeratedOptimum;
+using testing::GridLabelProblem;
 using testing::LayeredLabelProblem;
 using testing::RandomLabelProblem;
 
@@ -53,9 +53,30 @@ TEST(Solve, ClosesTheGapOfLayeredModels) {
   }
 }
 
+TEST(Solve, ClosesTheGapOfGrids) {
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    EXPECT_LT(placement::Solve(GridLabelProblem(seed, 12, 3, /*with_memory=*/false)).gap(), 1e-8);
+    EXPECT_LT(placement::Solve(GridLabelProblem(seed, 4, 3, /*with_memory=*/true)).gap(), 1e-8);
+  }
+}
+
+// Too large to be searched as a whole in this time: parts are.
+TEST(Solve, EndsInTimeWithABound) {
+  const LabelProblem problem = GridLabelProblem(1, 20, 3, /*with_memory=*/true);
+  SolverOptions options;
+  options.time_limit_s = 1.5;
+  const LabelSolution solution = placement::Solve(problem, options);
+  ASSERT_TRUE(solution.feasible);
+  EXPECT_LE(PeakUsage(problem, solution.labels), problem.usage_limit);
+  EXPECT_EQ(solution.cost, CostOf(problem, solution.labels));
+  EXPECT_LE(solution.lower_bound, solution.cost);
+  EXPECT_LT(solution.gap(), 0.2);
+}
+
 TEST(Solve, IsDeterministicWhateverTheThreads) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
-    const LabelProblem problem = RandomLabelProblem(seed, seed % 2 == 0);
+    const LabelProblem problem = seed < 5 ? GridLabelProblem(seed, 4, 3, seed % 2 == 0)
+                                          : RandomLabelProblem(seed, seed % 2 == 0);
     SolverOptions many;
     many.threads = 4;
     const LabelSolution one = placement::Solve(problem);

@@ -194,6 +194,41 @@ LabelProblem LayeredLabelProblem(int layers, int axes) {
   return LayeredProblemMaker(layers, axes).Make();
 }
 
+LabelProblem GridLabelProblem(uint64_t seed, int side, int labels, bool with_memory) {
+  std::mt19937_64 random(seed);
+  LabelProblem problem;
+  for (int v = 0; v < side * side; ++v) {
+    Variable& variable = problem.variables.emplace_back();
+    for (int label = 0; label < labels; ++label) {
+      variable.costs.push_back(static_cast<double>(random() % 100));
+      if (with_memory) variable.usage.push_back(static_cast<int64_t>(random() % 100));
+    }
+    if (with_memory) variable.live.push_back({v, v + 2 * side, 1});
+  }
+  if (with_memory) {
+    std::vector<int32_t> least;
+    std::vector<int32_t> most;
+    for (const Variable& variable : problem.variables) {
+      const auto [low, high] = std::ranges::minmax_element(variable.usage);
+      least.push_back(static_cast<int32_t>(low - variable.usage.begin()));
+      most.push_back(static_cast<int32_t>(high - variable.usage.begin()));
+    }
+    problem.usage_limit = (3 * PeakUsage(problem, least) + PeakUsage(problem, most)) / 4;
+  }
+  for (int v = 0; v < side * side; ++v) {
+    for (const int next : {(v + 1) % side == 0 ? -1 : v + 1, v + side}) {
+      if (next < 0 || next >= side * side) continue;
+      problem.edges.push_back({v, next, static_cast<int32_t>(problem.matrices.size()), 1});
+      CostMatrix matrix{labels, labels, {}};
+      for (int i = 0; i < labels * labels; ++i) {
+        matrix.values.push_back(static_cast<float>(random() % 100));
+      }
+      problem.matrices.push_back(std::move(matrix));
+    }
+  }
+  return problem;
+}
+
 double EnumeratedOptimum(const LabelProblem& problem) {
   std::vector<int32_t> labels(problem.variables.size(), 0);
   double best = kForbidden;

@@ -16,6 +16,10 @@ placement::LabelProblem RandomLabelProblem(uint64_t seed, bool with_memory);
 // power of `axes`), parameters are variables of their own, edges cost redistribution.
 placement::LabelProblem LayeredLabelProblem(int layers, int axes);
 
+// A square grid of variables with random costs, which hardly anything reduces. With memory, what
+// fits is a quarter of the way from the least that labels can use to the most.
+placement::LabelProblem GridLabelProblem(uint64_t seed, int side, int labels, bool with_memory);
+
 // The cheapest allowed cost, by trying everything; infinite if nothing is allowed.
 double EnumeratedOptimum(const placement::LabelProblem& problem);
 
