@@ -140,6 +140,8 @@ void LabelReduction::Eliminate(Eliminated eliminated) {
   QueueNeighbours(v);
   for (const int32_t e : graph_.EdgesOf(v)) graph_.RemoveEdge(e);
   graph_.At(v).present = false;
+  // Beside a label that allows none there is none to choose, but there must be an answer.
+  for (int32_t& label : eliminated.choice) label = std::max(label, 0);
   eliminated_.push_back(std::move(eliminated));
 }
 
