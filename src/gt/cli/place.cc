@@ -165,8 +165,11 @@ class Placer {
     if (!flags_.compare || !flags_.graph.empty() || !flags_.pins.empty() || !flags_.plan.empty()) {
       return {};
     }
-    return placement::HandLayouts(ranks_, GlobalBatch(config_, ranks_),
-                                  links_.cluster().gpus_per_node);
+    return placement::HandLayouts(
+        {.ranks = ranks_,
+         .batch = GlobalBatch(config_, ranks_),
+         .gpus_per_node = links_.cluster().gpus_per_node,
+         .experts = !graph_->modules().With(ModuleRole::kExperts).empty()});
   }
 
   double SecondsLeft() const {

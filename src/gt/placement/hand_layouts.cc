@@ -6,7 +6,8 @@
 
 namespace gt::placement {
 
-std::vector<HandLayout> HandLayouts(int64_t ranks, int64_t batch, int64_t gpus_per_node) {
+std::vector<HandLayout> HandLayouts(const LayoutRequest& request) {
+  const auto [ranks, batch, gpus_per_node, experts] = request;
   std::vector<HandLayout> layouts;
   if (ranks == 1) return layouts;
   const int64_t nodes = ranks / std::min(ranks, gpus_per_node);
@@ -18,6 +19,16 @@ std::vector<HandLayout> HandLayouts(int64_t ranks, int64_t batch, int64_t gpus_p
       layouts.push_back({fmt::format("HSDP {} x {}", nodes, per_node),
                          DeviceMesh({nodes, per_node}),
                          {AxisUse::kReplicate, AxisUse::kShard}});
+    }
+  }
+  for (int64_t size = 2; experts && size <= ranks && batch % ranks == 0; size *= 2) {
+    if (ranks % size != 0 || (size > gpus_per_node && size != ranks)) continue;
+    if (size == ranks) {
+      layouts.push_back({fmt::format("EP {}", size), DeviceMesh({size}), {AxisUse::kExperts}});
+    } else {
+      layouts.push_back({fmt::format("FSDP {} x EP {}", ranks / size, size),
+                         DeviceMesh({ranks / size, size}),
+                         {AxisUse::kShard, AxisUse::kExperts}});
     }
   }
   for (int64_t tensor = 2; tensor <= std::min(ranks, gpus_per_node); tensor *= 2) {

@@ -15,8 +15,16 @@ struct HandLayout {
   std::vector<AxisUse> axes;
 };
 
-// Data parallelism alone, FSDP, HSDP across nodes, and tensor parallelism of each size within a node
-// times FSDP, as far as the batch can be shared out like that.
-std::vector<HandLayout> HandLayouts(int64_t ranks, int64_t batch, int64_t gpus_per_node);
+// What the layouts are for.
+struct LayoutRequest {
+  int64_t ranks = 1;
+  int64_t batch = 1;  // sequences of all ranks together
+  int64_t gpus_per_node = 8;
+  bool experts = false;  // the model has some
+};
+
+// Data parallelism alone, FSDP, HSDP across nodes, experts or tensor parallelism of each size within a
+// node times FSDP, as far as the batch can be shared out like that.
+std::vector<HandLayout> HandLayouts(const LayoutRequest& request);
 
 }  // namespace gt::placement

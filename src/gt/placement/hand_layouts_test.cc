@@ -16,9 +16,9 @@ using namespace placement;
 using testing::SmallPlacement;
 using testing::SmallStep;
 
-std::vector<std::string> NamesOf(int64_t ranks, int64_t batch, int64_t per_node = 8) {
+std::vector<std::string> NamesOf(int64_t ranks, int64_t batch, bool experts = false) {
   std::vector<std::string> names;
-  for (const HandLayout& layout : HandLayouts(ranks, batch, per_node)) {
+  for (const HandLayout& layout : HandLayouts({ranks, batch, 8, experts})) {
     EXPECT_EQ(layout.mesh.ranks(), ranks) << layout.name;
     EXPECT_EQ(static_cast<size_t>(layout.mesh.axes()), layout.axes.size()) << layout.name;
     names.push_back(layout.name);
@@ -32,6 +32,8 @@ TEST(HandLayouts, AreThoseThatTheRanksAndTheBatchAllow) {
   EXPECT_EQ(NamesOf(8, 8), (Names{"DDP 8", "FSDP 8", "FSDP 4 x TP 2", "FSDP 2 x TP 4", "TP 8"}));
   EXPECT_EQ(NamesOf(16, 16), (Names{"DDP 16", "FSDP 16", "HSDP 2 x 8", "FSDP 8 x TP 2",
                                     "FSDP 4 x TP 4", "FSDP 2 x TP 8"}));
+  EXPECT_EQ(NamesOf(4, 4, /*experts=*/true),
+            (Names{"DDP 4", "FSDP 4", "FSDP 2 x EP 2", "EP 4", "FSDP 2 x TP 2", "TP 4"}));
   EXPECT_EQ(NamesOf(8, 2), (Names{"FSDP 2 x TP 4", "TP 8"}));
   EXPECT_EQ(NamesOf(6, 1), Names());
   EXPECT_EQ(NamesOf(12, 12), (Names{"DDP 12", "FSDP 12", "FSDP 6 x TP 2", "FSDP 3 x TP 4"}));
@@ -45,7 +47,7 @@ Plan PlanUnder(const std::string& step, const HandLayout& layout) {
 
 TEST(HandLayouts, RestrictWhatAxesCut) {
   const std::string step = SmallStep(3, 4096, 1024);
-  for (const HandLayout& layout : HandLayouts(4, 4096, 8)) {
+  for (const HandLayout& layout : HandLayouts({4, 4096, 8})) {
     const Plan plan = PlanUnder(step, layout);
     if (layout.name == "DDP 4") {
       EXPECT_EQ(plan.inputs.at("layers.0.weight"), "R");
@@ -61,7 +63,7 @@ TEST(HandLayouts, AreNeverBetterThanTheSearchOnTheirMesh) {
   for (int64_t batch : {64, 16384}) {
     for (int64_t width : {256, 4096}) {
       const std::string step = SmallStep(3, batch, width);
-      for (const HandLayout& layout : HandLayouts(8, batch, 4)) {
+      for (const HandLayout& layout : HandLayouts({8, batch, 4})) {
         const SmallPlacement free(step, layout.mesh.ToString());
         const SmallPlacement by_hand(step, layout.mesh.ToString(), {.axes = layout.axes});
         ASSERT_TRUE(free.placement().feasible && by_hand.placement().feasible);

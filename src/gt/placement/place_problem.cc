@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <tuple>
@@ -51,6 +52,20 @@ PlaceProblem::PlaceProblem(Graph& graph, const Pricing& pricing, ProblemOptions 
   MakeMatrices();
 }
 
+// Every axis multiplies the ways of a node; beyond a few thousand nothing can be solved any more.
+void PlaceProblem::CheckSize(const Node& node, size_t rows) const {
+  constexpr double kMostStrategies = 4096;
+  const int axes = pricing_.mesh().axes();
+  const double ways = std::pow(static_cast<double>(rows), axes);
+  if (ways <= kMostStrategies) return;
+  Fail(ErrorCode::kBadMesh,
+       "mesh {}: node {} ({}) can be placed in about {:.0f} ways, more than the {:.0f} that a "
+       "search "
+       "can handle; use fewer axes",
+       pricing_.mesh().ToString(), node.result()->name(), node.op().name.str(), ways,
+       kMostStrategies);
+}
+
 void PlaceProblem::MakeStrategies() {
   std::set<std::string> without;
   for (size_t i = 0; i < folding_.classes.size(); ++i) {
@@ -59,6 +74,7 @@ void PlaceProblem::MakeStrategies() {
       strategies_.push_back(InputStrategies(pieces_[i].results[0], pricing_.mesh()));
       continue;
     }
+    CheckSize(*of.node, pieces_[i].rows.size());
     if (!pieces_[i].has_rule) without.insert(of.node->op().name.str());
     strategies_.push_back(StrategiesOf(*of.node, pieces_[i], graph_.shapes().Hints(), pricing_));
   }
@@ -73,6 +89,7 @@ void PlaceProblem::ApplyAxisUses() {
     if (!pieces_[i].results[0].empty()) batch = pieces_[i].results[0][0].id;
   }
   auto allows = [&](AxisUse use, bool parameter, ShardState state, const Pieces& pieces) {
+    if (IsRouted(state)) return use == AxisUse::kAny || use == AxisUse::kExperts;
     if (use == AxisUse::kAny || state < 0) return true;
     if (parameter) return use != AxisUse::kReplicate;
     const bool cuts_batch = pieces[static_cast<size_t>(state)].id == batch;
@@ -80,18 +97,19 @@ void PlaceProblem::ApplyAxisUses() {
   };
   for (size_t axis = 0; axis < options_.axes.size(); ++axis) {
     const AxisUse use = options_.axes[axis];
+    const bool shards = use == AxisUse::kShard || use == AxisUse::kExperts;
     for (size_t i = 0; i < folding_.classes.size(); ++i) {
       const bool parameter = of_parameters_[i];
       std::erase_if(strategies_[i], [&](const Strategy& strategy) {
         for (size_t k = 0; k < strategy.results.size(); ++k) {
           if (!allows(use, parameter, strategy.results[k].axes[axis], pieces_[i].results[k])) {
             // Gradients end where their parameters are.
-            if (!(use == AxisUse::kShard && of_gradients_[i])) return true;
+            if (!(shards && of_gradients_[i])) return true;
           }
         }
         for (size_t k = 0; k < strategy.operands.size(); ++k) {
           if (!allows(use, parameter, strategy.operands[k].axes[axis], pieces_[i].operands[k])) {
-            if (!(use == AxisUse::kShard && of_gradients_[i])) return true;
+            if (!(shards && of_gradients_[i])) return true;
           }
         }
         return false;

@@ -49,6 +49,7 @@ enum class AxisUse : uint8_t {
   kAny,
   kReplicate,  // each rank has its part of the batch, and all parameters
   kShard,      // each rank has its part of the batch, and parameters may be cut (FSDP)
+  kExperts,    // as kShard, and rows travel to their experts (EP)
   kModel,      // anything but the batch is cut (TP)
 };
 
@@ -109,6 +110,7 @@ class PlaceProblem {
   };
 
   void MakeStrategies();
+  void CheckSize(const Node& node, size_t rows) const;
   void ApplyAxisUses();
   void ApplyPins();
   Layout PinnedLayout(const FoldedOutput& output) const;
