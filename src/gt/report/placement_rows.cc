@@ -47,7 +47,9 @@ class CutNames {
     for (int axis = 0; axis < mesh_.axes(); ++axis) {
       const ShardState state = layout[axis];
       if (state < 0) {
-        placed.axes.push_back({state == kWhole ? AxisCut::Kind::kWhole : AxisCut::Kind::kPartial});
+        placed.axes.push_back({placement::IsRouted(state) ? AxisCut::Kind::kExperts
+                               : state == kWhole          ? AxisCut::Kind::kWhole
+                                                          : AxisCut::Kind::kPartial});
         continue;
       }
       const placement::Piece& piece = pieces[static_cast<size_t>(state)];

@@ -12,7 +12,7 @@ namespace gt {
 
 // What an axis of the mesh cuts of a tensor.
 struct AxisCut {
-  enum class Kind { kWhole, kPartial, kBatch, kSequence, kOther };
+  enum class Kind { kWhole, kPartial, kBatch, kSequence, kExperts, kOther };
   Kind kind = Kind::kWhole;
   int32_t dim = 0;   // of the tensor
   int64_t size = 0;  // of what is cut

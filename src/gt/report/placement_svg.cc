@@ -23,10 +23,11 @@ struct CutStyle {
   std::string_view name, fill, text;
 };
 // By AxisCut::Kind.
-constexpr std::array<CutStyle, 5> kCutStyles = {{{"whole", "#eceff4", "#555555"},
+constexpr std::array<CutStyle, 6> kCutStyles = {{{"whole", "#eceff4", "#555555"},
                                                  {"partial sum", "#c8453b", "#ffffff"},
                                                  {"batch", "#2b7bba", "#ffffff"},
                                                  {"sequence", "#3a9d5d", "#ffffff"},
+                                                 {"experts", "#8e5ea2", "#ffffff"},
                                                  {"another dimension", "#d9822b", "#ffffff"}}};
 
 const CutStyle& StyleOf(AxisCut::Kind kind) { return kCutStyles[static_cast<size_t>(kind)]; }
