@@ -209,6 +209,7 @@ std::optional<ShardingRow> TokenRow(const Node& node, const ExpertClass& expert)
   row.operands.assign(static_cast<size_t>(node.operand_count()), kWhole);
   row.results.assign(static_cast<size_t>(node.result_count()), kWhole);
   if (IsInside(node) && IsLookup(node)) {
+    row.operands[0] = 0;  // of tokens; or of rows, which are then as many as indices
     row.operands[1] = 0;
     row.results[0] = 0;
     return row;

@@ -14,31 +14,31 @@ namespace {
 using namespace placement;
 using testing::SmallPlacement;
 
-// 16 sequences of 512 tokens, 2 of 8 experts for each; as a capture on one device has it.
+// 16 sequences of 8192 tokens, 2 of 8 experts for each; as a capture on one device has it.
 constexpr const char* kStep = R"(graph @moe(
-    %gate: param "moe.gate" bf16[64, 8],
-    %w: param "moe.experts.w" bf16[8, 64, 128],
-    %x: input "x" bf16[16, 512, 64],
-    %dy: input "dy" bf16[16384, 128]) {
-  %tokens = aten::view(%x, size = [8192, 64]) : bf16[8192, 64]
-  %scores = aten::mm(%tokens, %gate) : bf16[8192, 8] {module = "moe.router"}
-  %top, %chosen = aten::topk(%scores, k = 2) : (bf16[8192, 2], i64[8192, 2]) {module = "moe.router"}
-  %zeros = aten::zeros_like(%scores, dtype = bool) : bool[8192, 8] {module = "moe.router"}
-  %hot = aten::scatter.value(%zeros, dim = 1, index = %chosen, value = true) : bool[8192, 8] {module = "moe.router"}
+    %gate: param "moe.gate" bf16[2048, 8],
+    %w: param "moe.experts.w" bf16[8, 2048, 4096],
+    %x: input "x" bf16[16, 8192, 2048],
+    %dy: input "dy" bf16[262144, 4096]) {
+  %tokens = aten::view(%x, size = [131072, 2048]) : bf16[131072, 2048]
+  %scores = aten::mm(%tokens, %gate) : bf16[131072, 8] {module = "moe.router"}
+  %top, %chosen = aten::topk(%scores, k = 2) : (bf16[131072, 2], i64[131072, 2]) {module = "moe.router"}
+  %zeros = aten::zeros_like(%scores, dtype = bool) : bool[131072, 8] {module = "moe.router"}
+  %hot = aten::scatter.value(%zeros, dim = 1, index = %chosen, value = true) : bool[131072, 8] {module = "moe.router"}
   %counts = aten::sum.dim_IntList(%hot, dim = [0]) : i64[8] {module = "moe.router"}
-  %flat = aten::view(%chosen, size = [16384]) : i64[16384] {module = "moe", ep = dispatch}
-  %sorted, %order = aten::sort.stable(%flat, stable = true, dim = 0) : (i64[16384], i64[16384]) {module = "moe", ep = dispatch}
-  %source = aten::floor_divide.Scalar(%order, other = 2) : i64[16384] {module = "moe", ep = dispatch}
-  %rows = aten::index_select(%tokens, dim = 0, index = %source) : bf16[16384, 64] {module = "moe", ep = dispatch}
+  %flat = aten::view(%chosen, size = [262144]) : i64[262144] {module = "moe", ep = dispatch}
+  %sorted, %order = aten::sort.stable(%flat, stable = true, dim = 0) : (i64[262144], i64[262144]) {module = "moe", ep = dispatch}
+  %source = aten::floor_divide.Scalar(%order, other = 2) : i64[262144] {module = "moe", ep = dispatch}
+  %rows = aten::index_select(%tokens, dim = 0, index = %source) : bf16[262144, 2048] {module = "moe", ep = dispatch}
   %ends = aten::cumsum(%counts, dim = 0, dtype = i32) : i32[8] {module = "moe.experts"}
-  %y = aten::_grouped_mm(%rows, %w, %ends) : bf16[16384, 128] {module = "moe.experts"}
-  %numbers = aten::arange(end = 16384, dtype = i64) : i64[16384] {module = "moe", ep = dispatch}
-  %blank = aten::zeros_like(%order) : i64[16384] {module = "moe", ep = dispatch}
-  %back = aten::scatter.src(%blank, dim = 0, index = %order, src = %numbers) : i64[16384] {module = "moe", ep = dispatch}
-  %out = aten::index_select(%y, dim = 0, index = %back) : bf16[16384, 128] {module = "moe", ep = combine}
-  %routed_dy = aten::index_select(%dy, dim = 0, index = %order) : bf16[16384, 128] {module = "moe", phase = backward, ep = combine}
-  %rows_t = aten::transpose.int(%rows, dim0 = 0, dim1 = 1) : bf16[64, 16384]{1, 64} {module = "moe.experts", phase = backward}
-  %dw = aten::_grouped_mm(%rows_t, %routed_dy, %ends) : bf16[8, 64, 128] {module = "moe.experts", phase = backward}
+  %y = aten::_grouped_mm(%rows, %w, %ends) : bf16[262144, 4096] {module = "moe.experts"}
+  %numbers = aten::arange(end = 262144, dtype = i64) : i64[262144] {module = "moe", ep = dispatch}
+  %blank = aten::zeros_like(%order) : i64[262144] {module = "moe", ep = dispatch}
+  %back = aten::scatter.src(%blank, dim = 0, index = %order, src = %numbers) : i64[262144] {module = "moe", ep = dispatch}
+  %out = aten::index_select(%y, dim = 0, index = %back) : bf16[262144, 4096] {module = "moe", ep = combine}
+  %routed_dy = aten::index_select(%dy, dim = 0, index = %order) : bf16[262144, 4096] {module = "moe", phase = backward, ep = combine}
+  %rows_t = aten::transpose.int(%rows, dim0 = 0, dim1 = 1) : bf16[2048, 262144]{1, 2048} {module = "moe.experts", phase = backward}
+  %dw = aten::_grouped_mm(%rows_t, %routed_dy, %ends) : bf16[8, 2048, 4096] {module = "moe.experts", phase = backward}
   return result "out" %out, gradient "moe.experts.w" %dw
 }
 )";

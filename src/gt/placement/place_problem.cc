@@ -101,6 +101,7 @@ void PlaceProblem::ApplyAxisUses() {
     for (size_t i = 0; i < folding_.classes.size(); ++i) {
       const bool parameter = of_parameters_[i];
       std::erase_if(strategies_[i], [&](const Strategy& strategy) {
+        if (use == AxisUse::kExperts && strategy.IsRouted(axis)) return false;
         for (size_t k = 0; k < strategy.results.size(); ++k) {
           if (!allows(use, parameter, strategy.results[k].axes[axis], pieces_[i].results[k])) {
             // Gradients end where their parameters are.

@@ -173,6 +173,12 @@ class Enumerator {
 
 }  // namespace
 
+bool Strategy::IsRouted(size_t axis) const {
+  auto routed = [axis](const Layout& layout) { return placement::IsRouted(layout.axes[axis]); };
+  return std::any_of(operands.begin(), operands.end(), routed) ||
+         std::any_of(results.begin(), results.end(), routed);
+}
+
 std::vector<Strategy> StrategiesOf(const Node& node, const ClassPieces& pieces,
                                    SymbolValues symbols, const Pricing& pricing) {
   return Enumerator(node, pieces, symbols, pricing).Take();

@@ -13,7 +13,10 @@ struct Strategy {
   std::vector<Layout> operands;
   std::vector<Layout> results;
   double kernel_us = 0;
-  double collective_us = 0;  // of statistics that are combined within the operator
+  double collective_us = 0;  // of what is exchanged or combined within the operator
+
+  // Whether rows are with their experts along the axis.
+  bool IsRouted(size_t axis) const;
 };
 
 // Of a node of that class. The first: every rank does everything.
