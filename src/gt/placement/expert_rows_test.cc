@@ -77,7 +77,7 @@ class Experts {
 };
 
 TEST(ExpertRows, TravelToTheRanksOfTheirExperts) {
-  Experts experts("4", {AxisUse::kExperts}, {{"x", "S(0)"}, {"moe.experts.w", "S(0)"}});
+  Experts experts("4", {AxisUse::kExperts}, {{"y", "E0"}, {"moe.experts.w", "S(0)"}});
   ASSERT_TRUE(experts.feasible());
   EXPECT_EQ(experts.Of("order"), "S(0) -> S(0)");
   EXPECT_EQ(experts.Of("rows"), "S(0) S(0) -> E0");
