@@ -100,6 +100,7 @@ size_t DropDominatedLabels(LabelGraph& graph, int32_t v) {
   }
   const size_t dropped = labels.size() - kept.size();
   std::vector<int32_t> left;
+  left.reserve(kept.size());
   for (const size_t label : kept) left.push_back(labels[label]);
   labels = std::move(left);
   return dropped;

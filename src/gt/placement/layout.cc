@@ -49,7 +49,8 @@ double LocalFraction(const Layout& layout, const Pieces& pieces, const DeviceMes
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (ways[i] == 1) continue;
     const int64_t extent = pieces[i].limit();
-    fraction *= static_cast<double>((extent + ways[i] - 1) / ways[i]) / static_cast<double>(extent);
+    const int64_t longest = (extent + ways[i] - 1) / ways[i];
+    fraction *= static_cast<double>(longest) / static_cast<double>(extent);
   }
   return fraction;
 }
@@ -82,7 +83,7 @@ std::string ToString(const Layout& layout, const Pieces& pieces, const DeviceMes
       text += state == kWhole ? "R" : "P";
       continue;
     }
-    auto piece = static_cast<size_t>(state);
+    const size_t piece = static_cast<uint8_t>(state);
     size_t first = piece;
     while (!pieces[first].first) --first;
     text += fmt::format("S({}", pieces[piece].dim);

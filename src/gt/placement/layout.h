@@ -33,7 +33,7 @@ struct Layout {
   ShardState operator[](int axis) const { return axes[static_cast<size_t>(axis)]; }
   bool HasPartial() const;
   friend bool operator==(const Layout&, const Layout&) = default;
-  friend auto operator<=>(const Layout&, const Layout&) = default;
+  friend auto operator<=>(const Layout&, const Layout&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
 // A piece of a dimension of a tensor.

@@ -221,6 +221,7 @@ class PlacementSearch {
     }
     std::sort(all.begin(), all.end());
     std::vector<size_t> classes;
+    classes.reserve(all.size());
     for (const auto& [bytes, i] : all) classes.push_back(i);
     return classes;
   }

@@ -193,6 +193,7 @@ std::vector<std::string> Differences(const Plan& a, const Plan& b) {
 
 std::vector<Pin> PinsOf(const Plan& plan, const DeviceMesh& mesh, const Graph& graph) {
   std::vector<int64_t> sizes;
+  sizes.reserve(kMaxAxes);
   for (int axis = 0; axis < mesh.axes(); ++axis) sizes.push_back(mesh.size(axis));
   if (plan.mesh != sizes) {
     Fail(ErrorCode::kBadPlan, "the plan is for mesh {}, not for {}", fmt::join(plan.mesh, "x"),

@@ -91,7 +91,7 @@ TEST(Plan, WhatCannotBeReadIsRefusedInWords) {
   EXPECT_NE(RefusalOf("{}").find("\"mesh\""), std::string::npos);
   EXPECT_NE(RefusalOf(R"({"mesh": [2, "x"]})").find("\"mesh\""), std::string::npos);
   EXPECT_NE(RefusalOf(R"({"mesh": [2]})").find("params"), std::string::npos);
-  EXPECT_NE(RefusalOf(R"({"mesh": [2], "params": {"w": "S0"}})").find("w"), std::string::npos);
+  EXPECT_NE(RefusalOf(R"({"mesh": [2], "params": {"w": "S0"}})").find('w'), std::string::npos);
   EXPECT_NE(RefusalOf(with("gt-plan-1", "gt-plan-2")).find("gt-plan-1"), std::string::npos);
   EXPECT_NE(RefusalOf(with("\"step_us\"", "\"step\"")).find("step_us"), std::string::npos);
   EXPECT_NE(RefusalOf(with("\"step_hash\": \"", "\"step_hash\": \"no")).find("step_hash"),
@@ -153,8 +153,8 @@ TEST(Plan, IsFoundAgainWithFoldedLayers) {
   const SmallPlacement one(step, "2x2", {.pins = {{"layers.5.weight", "RS(1)"}}});
   EXPECT_EQ(PlanOf(one).inputs.at("layers.6.weight"), "RS(1)");
   try {
-    SmallPlacement(step, "2x2",
-                   {.pins = {{"layers.5.weight", "RS(1)"}, {"layers.6.weight", "RR"}}});
+    const SmallPlacement contradicting(
+        step, "2x2", {.pins = {{"layers.5.weight", "RS(1)"}, {"layers.6.weight", "RR"}}});
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kBadPin);

@@ -93,7 +93,8 @@ class Enumerator {
     double work = 1;
     for (const auto& [cut, shards] : ways) {
       const int64_t extent = (*cut.first)[static_cast<size_t>(cut.second)].limit();
-      work *= static_cast<double>((extent + shards - 1) / shards) / static_cast<double>(extent);
+      const int64_t longest = (extent + shards - 1) / shards;
+      work *= static_cast<double>(longest) / static_cast<double>(extent);
     }
     return work;
   }

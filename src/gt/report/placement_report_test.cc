@@ -16,7 +16,6 @@
 namespace gt::placement_report_test {
 namespace {
 
-using placement::Pin;
 using testing::SmallPlacement;
 using testing::SmallStep;
 

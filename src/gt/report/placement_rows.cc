@@ -124,7 +124,9 @@ class ModuleRows {
       kinds[LayerPattern(module)].push_back(module);
       if (of.node != nullptr) first.try_emplace(LayerPattern(module), member);
     }
-    for (const auto& [pattern, modules] : kinds) {
+    for (const auto& kind : kinds) {
+      const std::string& pattern = kind.first;
+      const std::vector<std::string>& modules = kind.second;
       const bool one = std::all_of(modules.begin(), modules.end(),
                                    [&](const std::string& m) { return m == modules.front(); });
       auto [found, is_new] = places_.try_emplace(one ? modules.front() : pattern, rows_.size());

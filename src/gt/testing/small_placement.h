@@ -47,7 +47,8 @@ inline std::string SmallStep(int layers, int64_t batch, int64_t width,
 class SmallPlacement {
  public:
   SmallPlacement(const std::string& text, const std::string& mesh,
-                 placement::ProblemOptions options = {}, placement::SearchOptions search = {})
+                 placement::ProblemOptions options = {},
+                 const placement::SearchOptions& search = {})
       : graph_(Parse(text, "small.gtir")),
         links_(ReadCluster(GT_SOURCE_DIR "/configs/clusters/h100.toml")),
         pricing_(placement::DeviceMesh::Parse(mesh), links_, SpeedOf("hopper")),
