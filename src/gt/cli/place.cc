@@ -49,6 +49,7 @@ struct PlaceFlags {
   bool finest = false;
   bool compare = true;
   double time_limit = 60;
+  double expert_skew = 1;
   std::string graph, output, svg, plan, explain, diff, other, iopddl;
 };
 
@@ -231,6 +232,7 @@ class Placer {
     auto found = std::make_shared<Found>();
     found->pricing =
         std::make_unique<Pricing>(mesh, links_, SpeedOf(links_.cluster().generation), flags_.costs);
+    found->pricing->set_expert_skew(flags_.expert_skew);
     placement::ProblemOptions problem;
     problem.axes = axes;
     problem.fold = flags_.fold;
@@ -383,6 +385,8 @@ int RunPlace(Arguments args) {
             "cut every parameter as finely as the mesh allows, as AutoParallel's default does")
       .Flag("fold", &flags.fold, "place layers that are alike in the same way")
       .Flag("compare", &flags.compare, "show hand-written layouts beside the plan")
+      .Flag("expert_skew", &flags.expert_skew, Within(1, 1024),
+            "rows that the busiest rank's experts get, as a multiple of an even share")
       .Flag("time_limit", &flags.time_limit, AtLeast(0.1), "seconds after which the search ends")
       .Flag("explain", &flags.explain,
             "show what the step would take with each other way of placing this node or parameter")

@@ -111,5 +111,19 @@ TEST(ExpertRows, AreOnOneAxisWhileTheOtherSharesTheirMatrices) {
   EXPECT_EQ(experts.Of("dw"), "S(1)E0 S(0)E0 RR -> PS(0)");
 }
 
+// Where experts are not equally loaded, rows that travel cost more; rows that stay do not.
+TEST(ExpertRows, CostWhatTheBusiestRankGets) {
+  const std::unique_ptr<Graph> graph = Parse(kStep, "moe.gtir");
+  const LinkModel links(ReadCluster(GT_SOURCE_DIR "/configs/clusters/h100.toml"));
+  auto step = [&](double skew, const std::string& rows) {
+    Pricing pricing(DeviceMesh({4}), links, SpeedOf("hopper"));
+    pricing.set_expert_skew(skew);
+    const PlaceProblem problem(*graph, pricing, {.pins = {{"y", rows}}});
+    return Search(problem, {.overlap = false}).step_us;
+  };
+  EXPECT_GT(step(2, "E0"), 1.2 * step(1, "E0"));
+  EXPECT_EQ(step(2, "S(0)"), step(1, "S(0)"));
+}
+
 }  // namespace
 }  // namespace gt::expert_rows_test

@@ -45,6 +45,10 @@ class Pricing {
   Pricing(const DeviceMesh& mesh, const LinkModel& links, DeviceSpeed device,
           CostFormulas formulas = CostFormulas::kSimulated);
 
+  // How many rows the busiest rank's experts get, as a multiple of an even share; at least 1.
+  void set_expert_skew(double skew) { expert_skew_ = skew; }
+  double expert_skew() const { return expert_skew_; }
+
   const DeviceMesh& mesh() const { return mesh_; }
   CostFormulas formulas() const { return formulas_; }
 
@@ -62,6 +66,7 @@ class Pricing {
   const LinkModel links_;
   const DeviceSpeed device_;
   const CostFormulas formulas_;
+  double expert_skew_ = 1;
   std::array<GroupSpan, 1 << kMaxAxes> spans_;  // by axes
 };
 

@@ -70,15 +70,29 @@ class Enumerator {
     if (!Fits(strategy)) return;
     std::vector<double> operands, results;
     for (size_t i = 0; i < strategy.operands.size(); ++i) {
-      operands.push_back(LocalFraction(strategy.operands[i], pieces_.operands[i], mesh()));
+      operands.push_back(PartOf(strategy.operands[i], pieces_.operands[i]));
     }
     for (size_t i = 0; i < strategy.results.size(); ++i) {
-      results.push_back(LocalFraction(strategy.results[i], pieces_.results[i], mesh()));
+      results.push_back(PartOf(strategy.results[i], pieces_.results[i]));
     }
     strategy.kernel_us = pricing_.KernelUs(
-        node_, symbols_, {.work = WorkOf(), .operands = operands, .results = results});
+        node_, symbols_,
+        {.work = WorkOf() * SkewOf(strategy), .operands = operands, .results = results});
     strategy.collective_us = StatisticsUs(strategy) + ExchangeUs(operands, results);
     Keep(std::move(strategy));
+  }
+
+  // The busiest rank's rows are more than its even share.
+  double SkewOf(const Strategy& strategy) const {
+    for (size_t axis = 0; axis < static_cast<size_t>(mesh().axes()); ++axis) {
+      if (strategy.IsRouted(axis)) return pricing_.expert_skew();
+    }
+    return 1;
+  }
+  double PartOf(const Layout& layout, const Pieces& pieces) const {
+    const double part = LocalFraction(layout, pieces, mesh());
+    const bool routed = std::any_of(layout.axes.begin(), layout.axes.end(), IsRouted);
+    return routed ? std::min(1.0, part * pricing_.expert_skew()) : part;
   }
 
   // The part of the arithmetic that the busiest rank does.
