@@ -239,7 +239,7 @@ class PlacementSearch {
     solver.threads = options_.threads;
     // Without a limit the solver ends after a certain amount of work, on every machine the same.
     // Prices are no more than a guess: their best plan need not be found to the last digit.
-    solver.quick = options_.overlap || limited_;
+    solver.quick = options_.overlap || !moments_.empty();
     if (solver.quick) solver.relative_gap = kPriceGap;
     const LabelSolution solution = Solve(labels, solver);
     if (!solution.feasible) return {};
