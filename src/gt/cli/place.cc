@@ -40,7 +40,6 @@ using placement::Pricing;
 using Clock = std::chrono::steady_clock;
 
 struct PlaceFlags {
-  std::string mesh = "auto";
   StringList pins;
   double memory_gb = 0;
   placement::CostFormulas costs = placement::CostFormulas::kSimulated;
@@ -178,7 +177,7 @@ class Placer {
   }
 
   std::vector<DeviceMesh> Meshes() const {
-    if (flags_.mesh != "auto") return {Checked(DeviceMesh::Parse(flags_.mesh))};
+    if (config_.mesh != "auto") return {Checked(DeviceMesh::Parse(config_.mesh))};
     if (!flags_.plan.empty()) return {Checked(DeviceMesh(ReadPlan(flags_.plan).mesh))};
     const ParallelismSection& degrees = config_.parallelism;
     std::vector<int64_t> sizes;
@@ -368,10 +367,7 @@ int RunPlace(Arguments args) {
   CommandLine line("gt place",
                    "finds how every parameter and value of a train step is laid out on a mesh of "
                    "ranks: at the least predicted time, within a rank's memory");
-  line.Flag("mesh", &flags.mesh,
-            "sizes of the mesh's axes, such as 8x8; auto: those of --parallelism.*, else every "
-            "factorization of --ranks into two")
-      .Flag("pin", &flags.pins,
+  line.Flag("pin", &flags.pins,
             "PATTERN=PLACEMENT: lay out the parameters, inputs or values of that name like this, "
             "such as output.weight=S(0)R; may be repeated")
       .Flag("memory_gb", &flags.memory_gb, AtLeast(0),

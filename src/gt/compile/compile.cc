@@ -19,9 +19,18 @@ using Clock = std::chrono::steady_clock;
 
 void CaptureInto(CompiledStep& step, const StepRequest& request, const EpOverlapSection& overlap) {
   const Clock::time_point start = Clock::now();
-  Captured captured = CaptureUncompiled(request, overlap);
+  Captured captured;
+  if (request.config.compile.enable_autoparallel) {
+    PlacedCapture made = CapturePlaced(request, overlap);
+    step.placed = std::move(made.job);
+    step.captured_nodes = made.whole_nodes;
+    captured = std::move(made.captured);
+  } else {
+    captured = CaptureUncompiled(request, overlap);
+    step.captured_nodes = captured.graph->node_count();
+  }
   step.capture_seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  step.captured_nodes = captured.graph->node_count();
+  if (step.placed) step.capture_seconds -= step.placed->seconds;
   step.graph = std::move(captured.graph);
   step.bound_inputs = std::move(captured.bound_inputs);
 }

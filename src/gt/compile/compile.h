@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "gt/compile/placed_step.h"
 #include "gt/compile/step_request.h"
 #include "gt/ir/graph.h"
 #include "gt/passes/framework/manager.h"
@@ -31,6 +32,7 @@ struct CompiledStep {
   // Of a step that communicates, with the costs that --compile.costs selects. Refers to `graph`.
   std::optional<Timeline> predicted;
   bool chunked = false;
+  std::shared_ptr<const PlacedJob> placed;  // null: the layout is hand-written
   // With ep_overlap.enabled auto: what was chosen, and why, a line each.
   std::vector<std::string> choice;
   RoutingLoads loads;  // of experts, that the step was planned for

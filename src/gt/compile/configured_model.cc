@@ -57,6 +57,7 @@ ModelPtr BuildConfiguredModel(const Config& config) {
 
 ModelPtr BuildConfiguredModel(const Config& config, World& world, const Mesh& mesh) {
   ModelPtr model = BuildConfiguredModel(config);
+  if (config.compile.enable_autoparallel) return model;  // its step is rewritten instead
   if (world.size() > 1 || config.debug.collectives_of_one) {
     Parallelize(*model, world, mesh, config, ToTorch(ComputeDtypeOf(config)));
   }

@@ -14,23 +14,29 @@ int64_t GlobalBatch(const Config& config, int64_t ranks) {
   return config.training.local_batch_size * mesh.size(MeshAxis::kBatch);
 }
 
-std::unique_ptr<Graph> CaptureGlobalStep(const Config& config, int64_t ranks) {
+Config GlobalConfig(const Config& config, int64_t ranks, const LanguageModel& model) {
   Config global = config;
   global.parallelism = ParallelismSection{};
   global.training.local_batch_size = GlobalBatch(config, ranks);
   global.compile.ep_overlap.enabled = AutoSwitch::kFalse;
-  const ModelPtr model = BuildConfiguredModel(global);
+  global.compile.enable_autoparallel = false;
   // Parts of the loss that a rank's share of the tokens needs; placement shards each of them.
   if (global.training.loss_chunks == 0) {
     Config local = config;
     local.training.seq_len =
         std::max<int64_t>(1, global.training.local_batch_size * config.training.seq_len /
                                  (ranks * config.training.local_batch_size));
-    global.training.loss_chunks = LossConfigOf(local, *model).chunks;
+    global.training.loss_chunks = LossConfigOf(local, model).chunks;
   }
+  return global;
+}
+
+std::unique_ptr<Graph> CaptureGlobalStep(const Config& config, int64_t ranks) {
+  const ModelPtr model = BuildConfiguredModel(config);
   // A step for a GPU can be looked at on a machine without one.
   const c10::Device device =
       config.device == DeviceChoice::kCuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
+  const Config global = GlobalConfig(config, ranks, *model);
   CompiledStep step = Compile({.model = *model, .config = global, .device = device});
   return std::move(step.graph);
 }

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "gt/ir/graph.h"
+#include "gt/models/model.h"
 
 namespace gt {
 
@@ -13,8 +14,11 @@ struct Config;
 // Sequences that all ranks together have in one forward and backward.
 int64_t GlobalBatch(const Config& config, int64_t ranks);
 
-// Captured with global shapes, after the passes that a job on one rank would run. The loss is taken in as
-// many parts as a rank of the job takes it in.
+// The configuration of a job on one device with the batch of all ranks. The loss is taken in as many parts
+// as a rank of the job takes it in.
+Config GlobalConfig(const Config& config, int64_t ranks, const LanguageModel& model);
+
+// Captured with global shapes, after the passes that a job on one rank would run.
 std::unique_ptr<Graph> CaptureGlobalStep(const Config& config, int64_t ranks);
 
 }  // namespace gt

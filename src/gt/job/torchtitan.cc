@@ -66,6 +66,8 @@ constexpr auto kOptions = std::to_array<TorchtitanOption>({
      "the schedule spans training.steps; to stop early, interrupt the run (Ctrl-C saves a "
      "checkpoint)"},
 
+    {"compile.autoparallel", kRenamed, "compile.enable_autoparallel"},
+
     {"training.batch_size", kRenamed, "training.local_batch_size"},
     {"training.global_batch_size", kRenamed, "training.global_batch_size", "-1=0"},
     {"training.warmup_steps", kRenamed, "lr_scheduler.warmup_steps"},

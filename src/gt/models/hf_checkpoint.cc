@@ -16,7 +16,6 @@
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
-#include "gt/dist/ownership.h"
 #include "gt/models/hf_mapping.h"
 #include "gt/storage/file_writer.h"
 #include "gt/storage/safetensors.h"
@@ -42,14 +41,13 @@ std::unordered_map<std::string, nn::StateTensor> StateByName(LanguageModel& mode
 // one box after another, in the order in which it writes; the others answer until it is done.
 class RegionGatherer {
  public:
-  RegionGatherer(World* world, const Mesh& mesh, LanguageModel& model,
+  RegionGatherer(World* world, LanguageModel& model,
                  const std::vector<HfTensor>& entries)
-      : world_(world), mesh_(mesh), states_(StateByName(model)), entries_(entries) {
+      : world_(world), states_(StateByName(model)), entries_(entries) {
     if (!Together()) return;
     nlohmann::json mine = nlohmann::json::object();
     for (const auto& [name, state] : states_) {
-      bool owns = OwnsPart(state.box, mesh);
-      if (owns) mine[name] = {state.box.offset, state.box.sizes};
+      if (state.IsOwnedBy(world_->rank())) mine[name] = {state.box.offset, state.box.sizes};
     }
     world_->Publish(fmt::format("export/{}", world_->rank()), mine.dump());
     if (!world_->first()) return;
@@ -74,7 +72,7 @@ class RegionGatherer {
       if (entry < 0) return;
       const HfTensor& wanted = entries_[static_cast<size_t>(entry)];
       const nn::StateTensor& state = states_.at(wanted.target);
-      if (!OwnsPart(state.box, mesh_)) continue;
+      if (!state.IsOwnedBy(world_->rank())) continue;
       TensorBox common = state.box.Intersect(BoundsInOurs(wanted, state.box.whole));
       if (common.elements() > 0) world_->Send(Part(state, common), 0);
     }
@@ -112,7 +110,6 @@ class RegionGatherer {
   }
 
   World* world_;
-  Mesh mesh_;
   std::unordered_map<std::string, nn::StateTensor> states_;
   const std::vector<HfTensor>& entries_;
   std::vector<nlohmann::json> boxes_;  // by rank: name -> [offset, sizes] of what it answers for
@@ -262,11 +259,10 @@ void LoadHfWeights(LanguageModel& model, const std::string& folder) {
 }
 
 void SaveHfFolder(LanguageModel& model, const std::string& folder, at::ScalarType dtype,
-                  const std::string& original, World* world, const Mesh& mesh,
-                  int64_t max_shard_bytes) {
+                  const std::string& original, World* world, int64_t max_shard_bytes) {
   at::NoGradGuard no_gradients;
   std::vector<HfTensor> entries = model.HfTensors();
-  RegionGatherer gatherer(world, mesh, model, entries);
+  RegionGatherer gatherer(world, model, entries);
   if (!gatherer.leads()) {
     gatherer.Answer();
     return;

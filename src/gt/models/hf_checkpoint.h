@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 #include "gt/models/model.h"
 
@@ -22,6 +21,6 @@ void LoadHfWeights(LanguageModel& model, const std::string& folder);
 // call it: rank 0 writes, and has one tensor of the checkpoint in memory at a time.
 void SaveHfFolder(LanguageModel& model, const std::string& folder, at::ScalarType dtype,
                   const std::string& original = "", World* world = nullptr,
-                  const Mesh& mesh = Mesh(), int64_t max_shard_bytes = int64_t{5} << 30);
+                  int64_t max_shard_bytes = int64_t{5} << 30);
 
 }  // namespace gt

@@ -218,7 +218,7 @@ TEST_P(HfCheckpointTest, ExportGivesBackTheSameBytes) {
   ModelPtr model = BuildModelFromHf(folder, {.max_length = 16});
   nn::Allocate(*model, at::kCPU);
   LoadHfWeights(*model, folder);
-  SaveHfFolder(*model, out_.string(), at::kFloat, folder, /*world=*/nullptr, Mesh(),
+  SaveHfFolder(*model, out_.string(), at::kFloat, folder, /*world=*/nullptr,
                /*max_shard_bytes=*/200'000);
   SafetensorsFolder before(folder), after(out_);
   ASSERT_EQ(before.tensors().size(), after.tensors().size());

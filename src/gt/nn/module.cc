@@ -136,13 +136,14 @@ void Module::AddInitialization(int64_t seed, std::vector<FillPiece>& pieces) {
   }
 }
 
-void Module::KeepPart(const std::string& name, const TensorBox& box) {
+void Module::KeepPart(const std::string& name, const TensorBox& box, bool owned) {
   for (auto& [own, parameter] : own_parameters_) {
     if (own != name) continue;
     const at::Tensor& tensor = parameter->tensor_;
     GT_CHECK(tensor.is_meta(), "parameter '{}' has its data already", name);
     Replace(name, *parameter, at::empty(box.sizes, tensor.options()));
     parameter->box_ = box;
+    parameter->owned_ = owned;
   }
 }
 
@@ -203,7 +204,8 @@ std::vector<StateTensor> NamedState(Module& root) {
   for (Module* module : ModulesOf(root)) {
     const std::string& path = module->fqn().str();
     module->ForEachParameter([&](const std::string& name, Parameter& parameter) {
-      state.push_back({JoinName(path, name), parameter.stored(), parameter.box()});
+      state.push_back(
+          {JoinName(path, name), parameter.stored(), parameter.box(), parameter.owned()});
     });
     module->ForEachState([&](const std::string& name, at::Tensor& buffer) {
       state.push_back({JoinName(path, name), buffer, TensorBox::All(buffer.sizes().vec())});

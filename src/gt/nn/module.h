@@ -64,6 +64,9 @@ class Parameter {
   const at::Tensor& stored() const { return tensor_; }
   // Which part that is.
   const TensorBox& box() const { return box_; }
+  // Whether this rank answers for that part, of all ranks that have it. Nothing: the parameter is not
+  // shared out, and rank 0 does.
+  const std::optional<bool>& owned() const { return owned_; }
   const Init& init() const { return init_; }
   void set_preparation(Preparation prepare) { prepare_ = std::move(prepare); }
 
@@ -71,6 +74,7 @@ class Parameter {
   friend class Module;
   at::Tensor tensor_;
   TensorBox box_;
+  std::optional<bool> owned_;
   Init init_;
   Preparation prepare_;
 };
@@ -105,8 +109,9 @@ class Module : public torch::nn::Module {
   void AddInitialization(int64_t seed, std::vector<FillPiece>& pieces);
   // Parameters are of this type from now on. Before they are allocated, as the next.
   void StoreOwnAs(at::ScalarType dtype);
-  // From now on the module holds this part of its parameter.
-  void KeepPart(const std::string& name, const TensorBox& box);
+  // From now on the module holds this part of its parameter. Of the ranks that hold it, one owns it: it
+  // writes it to checkpoints, counts it in hashes and norms, and sends it to exports.
+  void KeepPart(const std::string& name, const TensorBox& box, bool owned = true);
 
   // From now on calls through Ref run once for each chunk of their inputs.
   void set_chunking(Chunking chunking) { chunking_ = chunking; }
@@ -219,6 +224,8 @@ struct StateTensor {
   std::string name;
   at::Tensor tensor;
   TensorBox box;  // which part of the whole this rank has; buffers are whole everywhere
+  std::optional<bool> owned = {};  // as Parameter::owned
+  bool IsOwnedBy(int64_t rank) const { return owned.value_or(rank == 0); }
 };
 std::vector<StateTensor> NamedState(Module& root);
 

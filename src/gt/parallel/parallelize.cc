@@ -170,9 +170,16 @@ class Parallelizer {
         share.shard = {ShardDim(share.BlockSizes(whole), mesh_.size(axis), experts),
                        mesh_.size(axis), mesh_.coordinate(axis)};
         parameter.set_preparation(Prepare(share, whole));
-        module->KeepPart(name, share.Box(whole));
+        const TensorBox box = share.Box(whole);
+        module->KeepPart(name, box, Owns(box));
       });
     }
+  }
+
+  // Replicas hold what the first of them holds; what is whole on every rank is rank 0's.
+  bool Owns(const TensorBox& box) const {
+    if (mesh_.coordinate(MeshAxis::kDpReplicate) > 0) return false;
+    return !box.IsWhole() || mesh_.size(MeshAxis::kShard) == 1 || mesh_.rank() == 0;
   }
 
   // Without tensor parallelism the axes fsdp and shard are the same ranks: one group serves both.

@@ -199,11 +199,19 @@ std::vector<Strategy> StrategiesOf(const Node& node, const ClassPieces& pieces,
   return Enumerator(node, pieces, symbols, pricing).Take();
 }
 
+// Whether a rank has a range of every dimension, as what is stored or read must be.
+static bool IsBox(const Layout& layout, const Pieces& pieces) {
+  return std::all_of(layout.axes.begin(), layout.axes.end(), [&](ShardState state) {
+    return state < 0 || pieces[static_cast<size_t>(state)].first;
+  });
+}
+
 std::vector<Strategy> InputStrategies(const Pieces& pieces, const DeviceMesh& mesh) {
   // Of plans that take the same time the one that stores less is better.
   constexpr double kStorageUs = 1e-4;
   std::vector<Strategy> strategies;
   for (const Layout& layout : LayoutsOf(pieces, mesh)) {
+    if (!IsBox(layout, pieces)) continue;
     strategies.push_back({.operands = {},
                           .results = {layout},
                           .collective_us = kStorageUs * LocalFraction(layout, pieces, mesh)});

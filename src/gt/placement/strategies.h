@@ -23,7 +23,7 @@ struct Strategy {
 std::vector<Strategy> StrategiesOf(const Node& node, const ClassPieces& pieces,
                                    SymbolValues symbols, const Pricing& pricing);
 
-// Of an input: where it may be.
+// Of an input: where it may be. A rank has a range of each of its dimensions.
 std::vector<Strategy> InputStrategies(const Pieces& pieces, const DeviceMesh& mesh);
 
 }  // namespace gt::placement

@@ -12,7 +12,6 @@
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
-#include "gt/dist/ownership.h"
 #include "gt/torch_bridge/convert.h"
 #include "gt/torch_bridge/stored_tensor.h"
 #include "gt/torch_bridge/tensor_fill.h"
@@ -161,13 +160,13 @@ std::string CheckpointFolder(const Config& config) {
 }
 
 Checkpointer::Checkpointer(const Config& config, LanguageModel& model, const AdamW& optimizer,
-                           at::Device device, World& world, const Mesh& mesh)
+                           at::Device device, World& world, const JobShare& share)
     : config_(config),
       model_(model),
       optimizer_(optimizer),
       device_(device),
       world_(world),
-      mesh_(mesh),
+      share_(share),
       folder_(CheckpointFolder(config)),
       store_(folder_),
       saver_(store_) {}
@@ -175,11 +174,15 @@ Checkpointer::Checkpointer(const Config& config, LanguageModel& model, const Ada
 // An optimizer's tensors are spread like the parameters they belong to; counts of steps are whole.
 std::vector<nn::StateTensor> Checkpointer::ModelAndOptimizer() const {
   std::vector<nn::StateTensor> states = ModelState(model_);
-  std::unordered_map<std::string, TensorBox> boxes;
-  for (const nn::StateTensor& state : nn::NamedState(model_)) boxes.emplace(state.name, state.box);
+  std::unordered_map<std::string, nn::StateTensor> parts;
+  for (const nn::StateTensor& state : nn::NamedState(model_)) parts.emplace(state.name, state);
   for (auto& [name, parameter, tensor] : optimizer_.State()) {
-    TensorBox box = tensor.dim() > 0 ? boxes.at(parameter) : TensorBox::All(tensor.sizes().vec());
-    states.push_back({name, tensor, std::move(box)});
+    if (tensor.dim() > 0) {
+      const nn::StateTensor& part = parts.at(parameter);
+      states.push_back({name, tensor, part.box, part.owned});
+    } else {
+      states.push_back({name, tensor, TensorBox::All(tensor.sizes().vec())});
+    }
   }
   return states;
 }
@@ -194,7 +197,7 @@ std::vector<TensorPart> Checkpointer::PartsFrom(Source source) const {
     parts.push_back({SourceOf(name, written), box});
   };
   for (const nn::StateTensor& part : ModelAndOptimizer()) {
-    if (OwnsPart(part.box, mesh_)) add(part.name, part.tensor, part.box);
+    if (part.IsOwnedBy(world_.rank())) add(part.name, part.tensor, part.box);
   }
   if (!world_.first()) return parts;
   auto add_generator = [&](const char* name, at::Device device) {
@@ -243,10 +246,11 @@ std::function<void()> Checkpointer::SaveTask(const CheckpointStore& store, const
   nlohmann::json state = StateOf(config_, model_, progress);
   nlohmann::json data = {{"rows", config_.training.local_batch_size}};
   std::vector<TensorPart> parts = PartsFrom(source);
-  int64_t readers = mesh_.size(MeshAxis::kBatch), ranks = world_.size(), rank = world_.rank();
+  int64_t ranks = world_.size(), rank = world_.rank();
+  const std::vector<int64_t> savers = share_.savers();
   const int64_t step = progress.step;
   if (ranks == 1) {
-    data["loaders"] = {progress.data};
+    data["loaders"] = progress.data;
     state["data"] = std::move(data);
     std::vector<TensorSource> sources;
     for (TensorPart& part : parts) sources.push_back(std::move(part.source));
@@ -254,12 +258,13 @@ std::function<void()> Checkpointer::SaveTask(const CheckpointStore& store, const
       store.Save(step, sources, state, keep_latest);
     };
   }
-  bool reads = mesh_.coordinate(MeshAxis::kTp) == 0 && mesh_.coordinate(MeshAxis::kCp) == 0;
-  if (reads) {
-    world_.Publish(fmt::format("{}/data/{}", name, mesh_.coordinate(MeshAxis::kBatch)),
-                   progress.data.dump());
+  const ReaderRange& readers = share_.readers();
+  for (int64_t reader = readers.first; reader < readers.last; ++reader) {
+    if (savers[static_cast<size_t>(reader)] != rank) continue;
+    world_.Publish(fmt::format("{}/data/{}", name, reader),
+                   progress.data[static_cast<size_t>(reader - readers.first)].dump());
   }
-  return [this, store, name, step, keep_latest, readers, ranks, rank, parts = std::move(parts),
+  return [this, store, name, step, keep_latest, savers, ranks, rank, parts = std::move(parts),
           state = std::move(state), data = std::move(data)]() mutable {
     bool leads = rank == 0;
     std::string temporary;
@@ -299,9 +304,9 @@ std::function<void()> Checkpointer::SaveTask(const CheckpointStore& store, const
                texts.back().substr(1));
         }
       }
-      for (int64_t i = 0; i < readers; ++i) {
-        data["loaders"].push_back(nlohmann::json::parse(
-            world_.Read(fmt::format("{}/data/{}", name, i), i * (ranks / readers))));
+      for (size_t i = 0; i < savers.size(); ++i) {
+        data["loaders"].push_back(
+            nlohmann::json::parse(world_.Read(fmt::format("{}/data/{}", name, i), savers[i])));
       }
       state["data"] = std::move(data);
       store.Commit(step, temporary, texts, state, keep_latest);
@@ -399,7 +404,8 @@ std::optional<DataProgress> Checkpointer::Load(Progress* progress) {
   data.rows = saved.at("rows").get<int64_t>();
   progress->batches = state.at("batches").get<int64_t>();
   changes_ = ChangesSince(state, data.rows * static_cast<int64_t>(data.loaders.size()), config_,
-                          config_.training.local_batch_size * mesh_.size(MeshAxis::kBatch));
+                          config_.training.local_batch_size *
+                              static_cast<int64_t>(share_.savers().size()));
   return data;
 }
 

@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 #include "gt/job/config.h"
 #include "gt/job/trajectory.h"
 #include "gt/models/model.h"
 #include "gt/storage/async_saver.h"
 #include "gt/storage/file_writer.h"
+#include "gt/train/job_share.h"
 #include "gt/train/optimizer.h"
 
 namespace gt {
@@ -26,7 +26,7 @@ struct Progress {
   int64_t step = 0;          // steps that are done
   int64_t tokens = 0;        // seen so far, by all ranks
   int64_t batches = 0;       // taken from each rank's loader
-  nlohmann::json data = {};  // of this rank's loader
+  std::vector<nlohmann::json> data = {};  // of this rank's readers
 };
 
 // What a checkpoint says of the data: the loaders of all ranks that read different data, in the order
@@ -41,7 +41,7 @@ struct DataProgress {
 class Checkpointer {
  public:
   Checkpointer(const Config& config, LanguageModel& model, const AdamW& optimizer,
-               at::Device device, World& world, const Mesh& mesh);
+               at::Device device, World& world, const JobShare& share);
 
   // Creates the folder and makes sure that a checkpoint can be written there.
   void Prepare() const;
@@ -83,7 +83,7 @@ class Checkpointer {
   const AdamW& optimizer_;
   at::Device device_;
   World& world_;
-  Mesh mesh_;
+  JobShare share_;
   std::string folder_;
   CheckpointStore store_;
   AsyncSaver saver_;

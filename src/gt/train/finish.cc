@@ -23,8 +23,8 @@ namespace {
 void ExportWeights(Job& job) {
   const std::string folder = job.config.dump_folder + "/hf";
   const std::string& hf_path = job.config.model.hf_path;
-  SaveHfFolder(*job.model, folder, ToTorch(job.config.checkpoint.export_dtype), hf_path, &job.world,
-               job.mesh);
+  SaveHfFolder(*job.model, folder, ToTorch(job.config.checkpoint.export_dtype), hf_path,
+               &job.world);
   if (job.world.first()) ExportTokenizer(*job.codec, hf_path, folder);
   Say(job.world, "weights in {} (gt generate --model {})", folder, ShellWord(folder));
 }
@@ -46,7 +46,7 @@ void Finish(Job& job, TrainingState& state, const RunningStep& running, const Ru
   const Config& config = job.config;
   const int64_t steps_done = state.progress.step - loop.first_step();
   const double seconds = loop.seconds();
-  summary.state_hash = StateHash(*job.model, job.world, job.mesh);
+  summary.state_hash = StateHash(*job.model, job.world);
   summary.metrics_path = reports.metrics_path();
   summary.peak_memory = MemoryOf(job.device).peak;
   summary.predicted_memory = running.predicted_peak();

@@ -73,7 +73,8 @@ Job::Job(const Config& asked, World& ranks)
       micro_batches(MicroBatches(config, mesh)),
       profiled(ParseSteps(config.profiling.steps)),
       fault(ParseFault(config.debug.fault)),
-      device(ChooseDevice(config.device, world.local_rank())) {
+      device(ChooseDevice(config.device, world.local_rank())),
+      share(mesh, config.training.local_batch_size) {
   RejectFakeBackend(config, world);
   ChangedPipeline({}, config.compile.passes);  // an unknown pass is an error before any work
   AgreeOnConfig(world, config);
@@ -85,8 +86,8 @@ Job::Job(const Config& asked, World& ranks)
   model = BuildConfiguredModel(config, world, mesh);
   bytes_chosen = SettleTokenizer(&config, model->vocab_size());
   codec = std::make_unique<TextCodec>(config);
-  data = MakeTrainingData(config, *model, *codec, mesh);
-  if (config.validation.enable) validation = MakeValidationData(config, *model, *codec, mesh);
+  data = MakeTrainingData(config, *model, *codec, share);
+  if (config.validation.enable) validation = MakeValidationData(config, *model, *codec, share);
   if (config.metrics.enable_tensorboard && world.first()) {
     tensorboard = std::make_unique<TensorBoardWriter>(config.dump_folder + "/tb");
   }
@@ -96,8 +97,11 @@ int64_t Job::SequencesPerStep() const {
   return micro_batches * config.training.local_batch_size * mesh.size(MeshAxis::kBatch);
 }
 
-double Job::OfOwnTokens(double number) const {
-  return mesh.coordinate(MeshAxis::kTp) > 0 ? 0.0 : number;
+void Job::Follow(const std::shared_ptr<const PlacedJob>& found) {
+  placed = found;
+  KeepPlacedParts(*model, *placed);
+  share = JobShare(mesh, config.training.local_batch_size, *placed);
+  data = MakeTrainingData(config, *model, *codec, share);
 }
 
 }  // namespace gt

@@ -9,7 +9,7 @@
 #include <optional>
 #include <set>
 
-#include "gt/data/loader.h"
+#include "gt/compile/placed_step.h"
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 #include "gt/job/config.h"
@@ -32,8 +32,9 @@ struct Job {
 
   // Sequences of all ranks and batches of one update.
   int64_t SequencesPerStep() const;
-  // What a rank adds to a sum over tokens: tensor-parallel ranks see the same ones, and the first counts.
-  double OfOwnTokens(double number) const;
+  // Takes over what the plan of a placed job says, which is known when its step is compiled: what this
+  // rank has of the model and of every batch.
+  void Follow(const std::shared_ptr<const PlacedJob>& placed);
 
   Config config;  // with the tokenizer settled
   World& world;
@@ -48,8 +49,10 @@ struct Job {
   ModelPtr model;             // without memory until training_state.h
   bool bytes_chosen = false;  // the vocabulary is too small for the tokenizer that ships with gt
   std::unique_ptr<TextCodec> codec;
-  std::unique_ptr<Loader> data;
-  std::unique_ptr<Loader> validation;              // null: there is none
+  JobShare share;
+  std::unique_ptr<BatchReader> data;
+  std::unique_ptr<BatchReader> validation;         // null: there is none
+  std::shared_ptr<const PlacedJob> placed;         // null: the layout is hand-written
   std::unique_ptr<TensorBoardWriter> tensorboard;  // null: there is none on this rank
 };
 

@@ -35,10 +35,9 @@ std::string DataPath(const Config& config) {
 }
 
 LoaderOptions OptionsFor(const Config& config, const LanguageModel& model, const TextCodec& codec,
-                         const Mesh& mesh) {
+                         const JobShare& share) {
   LoaderOptions options;
-  options.rank = mesh.coordinate(MeshAxis::kBatch);
-  options.world = mesh.size(MeshAxis::kBatch);
+  options.world = static_cast<int64_t>(share.savers().size());
   options.rows = config.training.local_batch_size;
   options.length = config.training.seq_len;
   options.vocab_size = model.vocab_size();
@@ -50,6 +49,13 @@ LoaderOptions OptionsFor(const Config& config, const LanguageModel& model, const
     codec.Encode(text, append);
   };
   return options;
+}
+
+std::unique_ptr<BatchReader> ReaderOf(const JobShare& share, LoaderOptions options) {
+  return std::make_unique<BatchReader>(share.readers(), [&options](int64_t reader) {
+    options.rank = reader;
+    return std::make_unique<Loader>(options);
+  });
 }
 
 }  // namespace
@@ -82,9 +88,9 @@ std::optional<int32_t> TextCodec::eos_id() const {
   return tokenizer_ ? tokenizer_->eos_id() : std::nullopt;
 }
 
-std::unique_ptr<Loader> MakeTrainingData(const Config& config, const LanguageModel& model,
-                                         const TextCodec& codec, const Mesh& mesh) {
-  LoaderOptions options = OptionsFor(config, model, codec, mesh);
+std::unique_ptr<BatchReader> MakeTrainingData(const Config& config, const LanguageModel& model,
+                                              const TextCodec& codec, const JobShare& share) {
+  LoaderOptions options = OptionsFor(config, model, codec, share);
   options.path = DataPath(config);
   switch (config.training.shuffle) {
     case AutoSwitch::kAuto:
@@ -97,16 +103,16 @@ std::unique_ptr<Loader> MakeTrainingData(const Config& config, const LanguageMod
       options.shuffle = LoaderShuffle::kOff;
       break;
   }
-  return std::make_unique<Loader>(std::move(options));
+  return ReaderOf(share, std::move(options));
 }
 
-std::unique_ptr<Loader> MakeValidationData(const Config& config, const LanguageModel& model,
-                                           const TextCodec& codec, const Mesh& mesh) {
-  LoaderOptions options = OptionsFor(config, model, codec, mesh);
+std::unique_ptr<BatchReader> MakeValidationData(const Config& config, const LanguageModel& model,
+                                                const TextCodec& codec, const JobShare& share) {
+  LoaderOptions options = OptionsFor(config, model, codec, share);
   options.path = config.validation.dataset_path;
   options.shuffle = LoaderShuffle::kOff;
   options.prefetch = 0;
-  return std::make_unique<Loader>(std::move(options));
+  return ReaderOf(share, std::move(options));
 }
 
 }  // namespace gt

@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 
-#include "gt/data/loader.h"
-#include "gt/dist/mesh.h"
 #include "gt/models/model.h"
 #include "gt/tokenizer/tokenizer.h"
+#include "gt/train/batch_reader.h"
+#include "gt/train/job_share.h"
 
 namespace gt {
 
@@ -39,11 +39,11 @@ class TextCodec {
   std::optional<Tokenizer> tokenizer_;
 };
 
-// The data of --training.dataset and dataset_path, of which this rank reads its part. `codec` must
-// outlive the loader.
-std::unique_ptr<Loader> MakeTrainingData(const Config& config, const LanguageModel& model,
-                                         const TextCodec& codec, const Mesh& mesh);
-std::unique_ptr<Loader> MakeValidationData(const Config& config, const LanguageModel& model,
-                                           const TextCodec& codec, const Mesh& mesh);
+// The data of --training.dataset and dataset_path, of which this rank reads what its share needs. `codec`
+// must outlive the reader.
+std::unique_ptr<BatchReader> MakeTrainingData(const Config& config, const LanguageModel& model,
+                                              const TextCodec& codec, const JobShare& share);
+std::unique_ptr<BatchReader> MakeValidationData(const Config& config, const LanguageModel& model,
+                                                const TextCodec& codec, const JobShare& share);
 
 }  // namespace gt

@@ -60,7 +60,7 @@ StepMetrics Loop::OneStep(int signal) {
   StepResult result = RunMicroBatches(job_, state_, running_, reports_, metrics.step);
   Clipping clipping = SumUp(result, signal, &metrics);
   if (config.metrics.hashes) {
-    metrics.hashes = HashStep(*job_.model, result.gradients, job_.world, job_.mesh);
+    metrics.hashes = HashStep(*job_.model, result.gradients, job_.world);
   }
   metrics.learning_rate =
       config.optimizer.lr *
@@ -95,14 +95,13 @@ StepMetrics Loop::OneStep(int signal) {
 }
 
 // Losses add up over the ranks with different tokens, squares of gradients over those with different
-// shards of the parameters: replicas have the same.
+// shards of the parameters: those that have the same count it once.
 Clipping Loop::SumUp(const StepResult& result, int signal, StepMetrics* metrics) {
-  double norm = GradientNorm(result.gradients);
+  double norm = GradientNorm(state_.OwnedGradients(result.gradients, job_.world.rank()));
   double loss = result.loss.to(at::kDouble).item<double>();
   if (job_.world.size() > 1) {
-    const bool replica = job_.mesh.coordinate(MeshAxis::kDpReplicate) > 0;
     std::vector<double> sums =
-        job_.world.Sum({job_.OfOwnTokens(loss), replica ? 0.0 : norm * norm,
+        job_.world.Sum({job_.share.OfLoss(loss), norm * norm,
                         static_cast<double>(signal), static_cast<double>(signal > 0 ? 1 : 0)});
     loss = sums[0];
     norm = std::sqrt(sums[1]);
@@ -119,7 +118,7 @@ Clipping Loop::SumUp(const StepResult& result, int signal, StepMetrics* metrics)
 
 void Loop::BeforeUpdate() {
   job_.model->BeforeUpdate([this](const at::Tensor& counts) {
-    if (job_.world.size() == 1) return counts;
+    if (job_.world.size() == 1 || !job_.share.counts_experts_apart()) return counts;
     at::Tensor host = counts.to(at::kCPU, at::kDouble).contiguous();
     const double* data = host.const_data_ptr<double>();
     std::vector<double> sums = job_.world.Sum({data, data + host.numel()});

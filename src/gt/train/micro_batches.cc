@@ -23,10 +23,11 @@ StepResult CopyOf(const StepResult& result) {
   return copy;
 }
 
-// Every batch of every rank draws numbers of its own, and the same ones when the run is continued.
+// Every batch of every rank draws numbers of its own, and the same ones when the run is continued. The
+// ranks of a placed job draw the same: those that one device would draw.
 uint64_t RandomSeed(const Job& job, int64_t batch) {
   uint64_t seed = static_cast<uint64_t>(job.config.training.seed);
-  for (uint64_t part : {static_cast<uint64_t>(job.world.rank()), static_cast<uint64_t>(batch)}) {
+  for (uint64_t part : {static_cast<uint64_t>(job.share.random_stream()), static_cast<uint64_t>(batch)}) {
     seed = (seed ^ part) * 0x9e3779b97f4a7c15ull;
     seed ^= seed >> 32;
   }
@@ -41,10 +42,10 @@ struct Batches {
 Batches TakeBatches(Job& job, Progress& progress) {
   Batches taken;
   for (int64_t i = 0; i < job.micro_batches; ++i) {
-    taken.batches.push_back(ToDevice(job.data->Next(), job.device, job.mesh));
+    taken.batches.push_back(job.share.ToDevice(job.data->Next(), job.device));
     taken.valid_tokens += taken.batches.back().valid_tokens;
   }
-  const double own = job.OfOwnTokens(static_cast<double>(taken.valid_tokens));
+  const double own = job.share.OfTokens(static_cast<double>(taken.valid_tokens));
   taken.valid_tokens = static_cast<int64_t>(job.world.Sum({own})[0]);
   progress.tokens += taken.valid_tokens;
   progress.batches += job.micro_batches;

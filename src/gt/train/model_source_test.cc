@@ -152,7 +152,7 @@ TEST_F(ModelSourceTest, WeightsBecomeFloat32OnTheCpu) {
   World::Run(config, [&](World& world) {
     Progress progress;
     progress.step = 3;
-    Checkpointer(config, *model, optimizer, at::kCPU, world, Mesh())
+    Checkpointer(config, *model, optimizer, at::kCPU, world, JobShare(Mesh(), 1))
         .SaveTo((folder_ / "half").string(), progress);
   });
   ModelPtr loaded = Load(FindModel((folder_ / "half").string()));

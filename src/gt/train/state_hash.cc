@@ -10,7 +10,6 @@
 
 #include "gt/base/error.h"
 #include "gt/base/workers.h"
-#include "gt/dist/ownership.h"
 #include "gt/storage/checksum.h"
 
 namespace gt {
@@ -98,10 +97,10 @@ uint64_t SumOverRanks(uint64_t sum, World& world) {
 }
 
 // Every element once, whoever has it.
-uint64_t HashOf(const std::vector<nn::StateTensor>& tensors, World& world, const Mesh& mesh) {
+uint64_t HashOf(const std::vector<nn::StateTensor>& tensors, World& world) {
   uint64_t sum = 0;
   for (const nn::StateTensor& state : tensors) {
-    if (OwnsPart(state.box, mesh)) sum += HashOfPart(state);
+    if (state.IsOwnedBy(world.rank())) sum += HashOfPart(state);
   }
   return SumOverRanks(sum, world);
 }
@@ -130,12 +129,11 @@ std::vector<nn::StateTensor> StateOf(LanguageModel& model, bool parameters) {
 
 }  // namespace
 
-uint64_t StateHash(LanguageModel& model, World& world, const Mesh& mesh) {
-  return HashOf(nn::NamedState(model), world, mesh);
+uint64_t StateHash(LanguageModel& model, World& world) {
+  return HashOf(nn::NamedState(model), world);
 }
 
-StepHashes HashStep(LanguageModel& model, const std::vector<at::Tensor>& gradients, World& world,
-                    const Mesh& mesh) {
+StepHashes HashStep(LanguageModel& model, const std::vector<at::Tensor>& gradients, World& world) {
   std::unordered_map<const c10::TensorImpl*, at::Tensor> gradient_of;
   std::vector<at::Tensor> parameters = model.parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -143,13 +141,13 @@ StepHashes HashStep(LanguageModel& model, const std::vector<at::Tensor>& gradien
   }
   std::vector<nn::StateTensor> trained = StateOf(model, /*parameters=*/true);
   StepHashes hashes;
-  hashes.parameters = HashOf(trained, world, mesh);
+  hashes.parameters = HashOf(trained, world);
   hashes.buffers = HashOnEachRank(StateOf(model, /*parameters=*/false), world);
   for (nn::StateTensor& state : trained) {
     state.tensor = gradient_of.at(state.tensor.unsafeGetTensorImpl());
   }
   std::erase_if(trained, [](const nn::StateTensor& state) { return !state.tensor.defined(); });
-  hashes.gradients = HashOf(trained, world, mesh);
+  hashes.gradients = HashOf(trained, world);
   return hashes;
 }
 

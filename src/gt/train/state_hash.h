@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 #include "gt/models/model.h"
 #include "gt/train/metrics.h"
@@ -14,12 +13,11 @@
 namespace gt {
 
 // All ranks must call these; all get the hash of the whole model. Parameters and buffers together:
-uint64_t StateHash(LanguageModel& model, World& world, const Mesh& mesh);
+uint64_t StateHash(LanguageModel& model, World& world);
 
 // Before the update of a step. `gradients` are in the order of model.parameters(); undefined ones
 // count as none. Buffers are those of every rank, so their hash depends on the layout: it shows
 // when a token on any rank goes to another expert.
-StepHashes HashStep(LanguageModel& model, const std::vector<at::Tensor>& gradients, World& world,
-                    const Mesh& mesh);
+StepHashes HashStep(LanguageModel& model, const std::vector<at::Tensor>& gradients, World& world);
 
 }  // namespace gt

@@ -37,6 +37,7 @@ std::optional<StepPlan> PlanStep(Job& job) {
                            .device = job.device,
                            .mesh = job.mesh,
                            .world = &job.world});
+  if (plan.compiled.placed) job.Follow(plan.compiled.placed);
   const Graph& graph = *plan.compiled.graph;
   AgreeOnCollectives(job.world, graph);
   plan.memory = StepMemory(job.config, job.mesh);

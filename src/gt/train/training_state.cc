@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "gt/base/error.h"
@@ -19,9 +20,9 @@ namespace {
 // ranks, as far as all of them together had read.
 void ContinueData(Job& job, Progress& progress, const DataProgress& data) {
   auto readers = static_cast<int64_t>(data.loaders.size());
-  const int64_t readers_now = job.mesh.size(MeshAxis::kBatch);
+  const auto readers_now = static_cast<int64_t>(job.share.savers().size());
   if (readers == readers_now) {
-    job.data->Restore(data.loaders[static_cast<size_t>(job.mesh.coordinate(MeshAxis::kBatch))]);
+    job.data->Restore(data.loaders);
     return;
   }
   int64_t rows = progress.batches * data.rows * readers;
@@ -38,9 +39,25 @@ void ContinueData(Job& job, Progress& progress, const DataProgress& data) {
 TrainingState::TrainingState(Job& job) {
   InitializeModel(*job.model, job.config, job.device);
   parameters = job.model->parameters();
+  std::unordered_map<const c10::TensorImpl*, std::optional<bool>> owned;
+  for (const nn::StateTensor& state : nn::NamedState(*job.model)) {
+    owned[state.tensor.unsafeGetTensorImpl()] = state.owned;
+  }
+  for (const at::Tensor& parameter : parameters) {
+    owned_.push_back(owned[parameter.unsafeGetTensorImpl()]);
+  }
   optimizer = std::make_unique<AdamW>(NamedParameters(*job.model), job.config.optimizer);
   checkpoints = std::make_unique<Checkpointer>(job.config, *job.model, *optimizer, job.device,
-                                               job.world, job.mesh);
+                                               job.world, job.share);
+}
+
+std::vector<at::Tensor> TrainingState::OwnedGradients(const std::vector<at::Tensor>& gradients,
+                                                      int64_t rank) const {
+  std::vector<at::Tensor> own;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (owned_[i].value_or(rank == 0)) own.push_back(gradients[i]);
+  }
+  return own;
 }
 
 void Resume(Job& job, TrainingState& state) {

@@ -20,10 +20,17 @@ struct TrainingState {
   // Gives the model memory and its first values.
   explicit TrainingState(Job& job);
 
+  // Of the parts of parameters that this rank owns; `gradients` are in the order of `parameters`.
+  std::vector<at::Tensor> OwnedGradients(const std::vector<at::Tensor>& gradients,
+                                         int64_t rank) const;
+
   std::vector<at::Tensor> parameters;
   std::unique_ptr<AdamW> optimizer;
   std::unique_ptr<Checkpointer> checkpoints;
   Progress progress;
+
+ private:
+  std::vector<std::optional<bool>> owned_;  // by parameter, as nn::Parameter::owned
 };
 
 // Goes on from the checkpoint that --checkpoint.* asks for, if there is one. All ranks must call it.
@@ -38,7 +45,7 @@ std::string SaveLastCheckpoint(Job& job, TrainingState& state);
 
 // Where the run was before a step.
 struct BeforeStep {
-  nlohmann::json data;  // of this rank's loader
+  std::vector<nlohmann::json> data;  // of this rank's readers
   int64_t tokens = 0;
 };
 

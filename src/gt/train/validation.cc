@@ -20,11 +20,11 @@ double ValidationLoss(Job& job) {
   at::NoGradGuard no_gradients;
   LanguageModel& model = *job.model;
   model.eval();
-  job.validation = MakeValidationData(job.config, model, *job.codec, job.mesh);
+  job.validation = MakeValidationData(job.config, model, *job.codec, job.share);
   double sum = 0;
   int64_t tokens = 0;
   for (int64_t i = 0; i < job.config.validation.steps; ++i) {
-    Batch batch = ToDevice(job.validation->Next(), job.device, job.mesh);
+    Batch batch = job.share.ToDevice(job.validation->Next(), job.device);
     at::Tensor one = at::ones({}, batch.tokens.options().dtype(at::kFloat));
     LossConfig loss = LossConfigOf(job.config, model);
     loss.z_loss = 0.0;
@@ -33,7 +33,7 @@ double ValidationLoss(Job& job) {
   }
   model.train();
   std::vector<double> sums =
-      job.world.Sum({job.OfOwnTokens(sum), job.OfOwnTokens(static_cast<double>(tokens))});
+      job.world.Sum({job.share.OfLoss(sum), job.share.OfTokens(static_cast<double>(tokens))});
   return sums[0] / std::max(sums[1], 1.0);
 }
 

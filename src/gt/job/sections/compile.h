@@ -72,6 +72,14 @@ struct CompileSection {
   GT_OPTION(CompileMode, mode, CompileMode::kAotFxTrace, Any(),
             "aot_fx_trace captures forward, loss and backward as one graph and replays it; eager "
             "does not");
+  GT_OPTION(bool, enable_autoparallel, false, Any(),
+            "capture the step of one device, find how every value is laid out on the mesh of the "
+            "ranks, and train that; parallelism.* then only says how long axes are");
+  GT_OPTION(std::string, autoparallel_plan, "", Any(),
+            "with enable_autoparallel: train this plan, which gt place has written, instead of "
+            "searching one");
+  GT_OPTION(double, autoparallel_time_limit, 30, AtLeast(0.1),
+            "with enable_autoparallel: seconds after which the search ends with the best it has");
   GT_OPTION(bool, enable_passes, true, Any(), "rewrite the captured graph before running it");
   GT_OPTION(StringList, disable_passes, {}, Any(), "passes to leave out, by name");
   GT_OPTION(std::string, passes, "", Any(),

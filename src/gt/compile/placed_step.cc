@@ -1,0 +1,177 @@
+#include "gt/compile/placed_step.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include "gt/analysis/collectives.h"
+#include "gt/base/error.h"
+#include "gt/compile/configured_model.h"
+#include "gt/compile/find_placement.h"
+#include "gt/compile/global_step.h"
+#include "gt/compile/memory_capacity.h"
+#include "gt/compile/step_capture.h"
+#include "gt/job/config.h"
+#include "gt/passes/framework/manager.h"
+#include "gt/passes/framework/registry.h"
+#include "gt/passes/memory/memory_policy.h"
+#include "gt/passes/memory/rematerialize.h"
+#include "gt/storage/checksum.h"
+
+namespace gt {
+namespace {
+
+using placement::Plan;
+using Clock = std::chrono::steady_clock;
+
+// One form of everything, so that a plan names nodes that are still there when it is applied.
+void Clean(Graph& graph) {
+  PassManager(ParsePipeline("dce,canonicalize,cse,dce"), {}).Run(graph);
+}
+
+// What memory will hold under the job's policy is what a search should count.
+std::unique_ptr<Graph> WithMemoryPolicy(const Graph& clean, const Config& config) {
+  std::unique_ptr<Graph> graph = clean.Clone();
+  if (config.compile.memory_policy == MemoryPolicy::kNone) return graph;
+  PassList passes;
+  passes.push_back(std::make_unique<ApplyMemoryPolicy>(MemoryPolicyOptions{
+      config.compile.memory_policy, config.compile.full_recompute_save_ops}));
+  passes.push_back(std::make_unique<Rematerialize>());
+  PassManager(std::move(passes), {}).Run(*graph);
+  return graph;
+}
+
+class PlacedCapturer {
+ public:
+  PlacedCapturer(const StepRequest& request, const EpOverlapSection& overlap)
+      : request_(request), overlap_(overlap), ranks_(request.mesh.world_size()) {}
+
+  PlacedCapture Run() {
+    PlacedCapture made;
+    made.captured = Capture();
+    Graph& graph = *made.captured.graph;
+    made.whole_nodes = graph.node_count();
+    auto job = std::make_shared<PlacedJob>();
+    const Clock::time_point start = Clock::now();
+    Decide(graph, *job);
+    job->seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    job->step = ApplyPlacement(graph, job->plan, request_.mesh.rank());
+    MakeGroups(graph, job->plan);
+    made.job = std::move(job);
+    return made;
+  }
+
+ private:
+  Captured Capture() {
+    const Config global = GlobalConfig(request_.config, ranks_, request_.model);
+    StepRequest whole{request_.model, global, request_.device};
+    EpOverlapSection nothing;
+    nothing.enabled = AutoSwitch::kFalse;
+    Captured captured = CaptureUncompiled(whole, nothing);
+    Clean(*captured.graph);
+    return captured;
+  }
+
+  // The first rank decides; the others check that their step is the one it decided about.
+  void Decide(Graph& graph, PlacedJob& job) {
+    const uint64_t hash = graph.Hash();
+    auto decide = [&]() -> std::string {
+      FoundPlacement found = Choose(graph);
+      found.plan.step_hash = hash;
+      job.rival = found.rival;
+      job.rival_us = found.rival_us;
+      return ToJson(found.plan);
+    };
+    World* world = request_.world;
+    const std::string text = world != nullptr ? world->DecideForAll("the placement", decide) : decide();
+    job.plan = placement::PlanFromJson(text, "the plan of rank 0");
+    if (job.plan.step_hash != hash) {
+      Fail(ErrorCode::kRanksDisagree,
+           "rank {} has captured another step ({}) than the one that rank 0 has placed ({})",
+           request_.mesh.rank(), ChecksumText(hash), ChecksumText(job.plan.step_hash));
+    }
+  }
+
+  FoundPlacement Choose(Graph& graph) {
+    const Config& config = request_.config;
+    if (!config.compile.autoparallel_plan.empty()) return {.plan = Stored(graph)};
+    const std::unique_ptr<Graph> searched = WithMemoryPolicy(graph, config);
+    searched->NumberNodes();
+    return FindPlacement({.config = config,
+                          .step = *searched,
+                          .ranks = ranks_,
+                          .batch = GlobalBatch(config, ranks_),
+                          .memory_bytes = MemoryCapacity(config, request_.world, request_.device),
+                          .title = ModelTitle(config)});
+  }
+
+  Plan Stored(const Graph& graph) const {
+    const std::string& path = request_.config.compile.autoparallel_plan;
+    Plan plan = ReadPlanFile(path);
+    int64_t ranks = 1;
+    for (int64_t size : plan.mesh) ranks *= size;
+    const placement::DeviceMesh mesh(plan.mesh);
+    const std::vector<placement::DeviceMesh> allowed = MeshesOf(request_.config, ranks_);
+    if (ranks != ranks_) {
+      Fail(ErrorCode::kBadPlan, "{}: the plan is for mesh {} of {} ranks, but the job has {}", path,
+           mesh.ToString(), ranks, ranks_);
+    }
+    if (allowed.size() == 1 && allowed.front() != mesh) {
+      Fail(ErrorCode::kBadPlan, "{}: the plan is for mesh {}, not for {}", path, mesh.ToString(),
+           allowed.front().ToString());
+    }
+    for (const auto& input : graph.inputs()) {
+      if (plan.inputs.contains(input->name)) continue;
+      Fail(ErrorCode::kBadPlan, "{}: the plan is for another model: it says nothing of {}", path,
+           input->name);
+    }
+    return plan;
+  }
+
+  // In the order of their names, which is the same for all ranks.
+  void MakeGroups(const Graph& graph, const Plan& plan) {
+    if (request_.world == nullptr) return;
+    std::set<std::string> names;
+    for (const Node* node : graph.nodes()) {
+      if (node->op().group_arg >= 0) names.insert(GroupOf(*node));
+    }
+    const MeshRank rank(placement::DeviceMesh(plan.mesh), request_.mesh.rank());
+    for (const std::string& name : names) {
+      if (request_.world->Find(name) != nullptr) continue;
+      const AxisList axes = AxesOfMeshGroup(name);
+      Group group;
+      group.name = name;
+      group.description = fmt::format("ranks along axes of mesh {}", rank.mesh().ToString());
+      group.ranks = rank.RanksAlong(axes);
+      group.index = rank.IndexIn(axes);
+      request_.world->MakeGroup(std::move(group));
+    }
+  }
+
+  const StepRequest& request_;
+  const EpOverlapSection& overlap_;
+  const int64_t ranks_;
+};
+
+}  // namespace
+
+PlacedCapture CapturePlaced(const StepRequest& request, const EpOverlapSection& overlap) {
+  return PlacedCapturer(request, overlap).Run();
+}
+
+void KeepPlacedParts(LanguageModel& model, const PlacedJob& job) {
+  const MeshRank rank(placement::DeviceMesh(job.plan.mesh), job.step.rank);
+  for (nn::Module* module : nn::ModulesOf(model)) {
+    module->ForEachParameter([&](const std::string& name, nn::Parameter& parameter) {
+      auto found = job.step.inputs.find(nn::JoinName(module->fqn().str(), name));
+      if (found == job.step.inputs.end()) {  // nothing uses it: whole everywhere
+        module->KeepPart(name, parameter.box(), job.step.rank == 0);
+        return;
+      }
+      module->KeepPart(name, found->second.BoxOn(rank), found->second.IsAnsweredBy(rank));
+    });
+  }
+}
+
+}  // namespace gt

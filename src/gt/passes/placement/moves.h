@@ -1,0 +1,40 @@
+// Moving a tensor of a placed step from where it is to where it is needed, by functional collectives.
+//
+// As placement prices it (placement/pricing.h): first what makes the tensor smaller (each rank takes its
+// shard, sums are scattered), then exchanges, then sums that all need, last what makes it larger; one
+// collective for all axes along which the same happens to the same piece. Shards that are not equally
+// long are padded for a collective and trimmed after it.
+#pragma once
+
+#include <cstdint>
+
+#include "gt/passes/placement/node_maker.h"
+
+namespace gt {
+
+// A tensor where it is. `sizes` and `pieces` are those of the whole.
+struct LocalTensor {
+  Value* value = nullptr;
+  Placed placed = {};
+};
+
+class Mover {
+ public:
+  explicit Mover(NodeMaker& make) : make_(make) {}
+
+  // What this rank has of a tensor of these sizes.
+  Shape LocalSizes(const Shape& sizes, const placement::Pieces& pieces, const Placed& placed) const;
+
+  // The tensor as it has to be; the layout must be one that can be reached: nothing becomes a partial
+  // sum.
+  LocalTensor Move(LocalTensor tensor, const Shape& sizes, const placement::Pieces& pieces,
+                   const Placed& to);
+
+ private:
+  // One move: a tensor on its way.
+  class Way;
+
+  NodeMaker& make_;
+};
+
+}  // namespace gt

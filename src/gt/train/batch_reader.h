@@ -1,0 +1,33 @@
+// The loaders whose batches a rank needs, as one: their rows follow each other.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "gt/data/loader.h"
+#include "gt/train/job_share.h"
+
+namespace gt {
+
+class BatchReader {
+ public:
+  // Makes the loader of a reader.
+  using MakeLoader = std::function<std::unique_ptr<Loader>(int64_t reader)>;
+  BatchReader(ReaderRange readers, const MakeLoader& make);
+
+  TokenBatch Next();
+  // One for each reader, in order.
+  std::vector<nlohmann::json> State() const;
+  // `states` are those of all readers.
+  void Restore(const std::vector<nlohmann::json>& states);
+  double waited_seconds() const;
+  std::string Describe() const { return loaders_.front()->Describe(); }
+
+ private:
+  ReaderRange readers_;
+  std::vector<std::unique_ptr<Loader>> loaders_;
+};
+
+}  // namespace gt
