@@ -57,7 +57,10 @@ class PlacedCapturer {
     Decide(graph, *job);
     job->seconds = std::chrono::duration<double>(Clock::now() - start).count();
     job->step = ApplyPlacement(graph, job->plan, request_.mesh.rank());
-    MakeGroups(graph, job->plan);
+    if (request_.world != nullptr) {
+      MakeMeshGroups(*request_.world, graph,
+                     MeshRank(placement::DeviceMesh(job->plan.mesh), request_.mesh.rank()));
+    }
     made.job = std::move(job);
     return made;
   }
@@ -129,26 +132,6 @@ class PlacedCapturer {
     return plan;
   }
 
-  // In the order of their names, which is the same for all ranks.
-  void MakeGroups(const Graph& graph, const Plan& plan) {
-    if (request_.world == nullptr) return;
-    std::set<std::string> names;
-    for (const Node* node : graph.nodes()) {
-      if (node->op().group_arg >= 0) names.insert(GroupOf(*node));
-    }
-    const MeshRank rank(placement::DeviceMesh(plan.mesh), request_.mesh.rank());
-    for (const std::string& name : names) {
-      if (request_.world->Find(name) != nullptr) continue;
-      const AxisList axes = AxesOfMeshGroup(name);
-      Group group;
-      group.name = name;
-      group.description = fmt::format("ranks along axes of mesh {}", rank.mesh().ToString());
-      group.ranks = rank.RanksAlong(axes);
-      group.index = rank.IndexIn(axes);
-      request_.world->MakeGroup(std::move(group));
-    }
-  }
-
   const StepRequest& request_;
   const EpOverlapSection& overlap_;
   const int64_t ranks_;
@@ -158,6 +141,23 @@ class PlacedCapturer {
 
 PlacedCapture CapturePlaced(const StepRequest& request, const EpOverlapSection& overlap) {
   return PlacedCapturer(request, overlap).Run();
+}
+
+void MakeMeshGroups(World& world, const Graph& graph, const MeshRank& rank) {
+  std::set<std::string> names;
+  for (const Node* node : graph.nodes()) {
+    if (node->op().group_arg >= 0) names.insert(GroupOf(*node));
+  }
+  for (const std::string& name : names) {
+    if (world.Find(name) != nullptr) continue;
+    const AxisList axes = AxesOfMeshGroup(name);
+    Group group;
+    group.name = name;
+    group.description = fmt::format("ranks along axes of mesh {}", rank.mesh().ToString());
+    group.ranks = rank.RanksAlong(axes);
+    group.index = rank.IndexIn(axes);
+    world.MakeGroup(std::move(group));
+  }
 }
 
 void KeepPlacedParts(LanguageModel& model, const PlacedJob& job) {

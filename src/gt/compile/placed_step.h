@@ -33,6 +33,9 @@ struct PlacedCapture {
 // Groups that the step needs are made, where there is a world.
 PlacedCapture CapturePlaced(const StepRequest& request, const EpOverlapSection& overlap);
 
+// The groups that a placed step names, in the order of their names, which is the same for all ranks.
+void MakeMeshGroups(World& world, const Graph& graph, const MeshRank& rank);
+
 // The parts of parameters that this rank stores, as the plan says. Before the model has memory.
 void KeepPlacedParts(LanguageModel& model, const PlacedJob& job);
 

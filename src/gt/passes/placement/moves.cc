@@ -9,7 +9,6 @@
 namespace gt {
 namespace {
 
-using placement::Layout;
 using placement::Piece;
 using placement::Pieces;
 
@@ -17,7 +16,7 @@ using placement::Pieces;
 Dim Divided(const Dim& size, int64_t parts) {
   if (parts == 1) return size;
   Dim part = FloorDiv(size, Dim(parts));
-  GT_CHECK(part * Dim(parts) == size, "a size with symbols that does not divide evenly");
+  GT_CHECK(part * Dim(parts) == size, "a size that does not divide evenly");
   return part;
 }
 
@@ -80,6 +79,7 @@ class Mover::Way {
         at_(tensor.placed) {}
 
   LocalTensor To(const Placed& to) {
+    if (!FitsOnTheWay(to)) MakeWholeAlong(to);
     TakeShards(to);
     ScatterSums(to);
     Exchange(to);
@@ -92,6 +92,44 @@ class Mover::Way {
 
  private:
   int axes() const { return rank_.mesh().axes(); }
+
+  // Pieces of one dimension may be cut together only where each divides. What is cut at the start and what
+  // at the end do, but both at the same time may not.
+  bool FitsOnTheWay(const Placed& to) const {
+    placement::Layout layout = at_.layout;
+    for (const ShardState leaves : {kWhole, kPartial}) {
+      for (int axis = 0; axis < axes(); ++axis) {
+        if (at_.layout[axis] == leaves && to.layout[axis] >= 0) layout[axis] = to.layout[axis];
+      }
+      if (!placement::Fits(layout, pieces_, rank_.mesh())) return false;
+    }
+    // Exchanges are made one after the other, in the order of pieces.
+    for (size_t from = 0; from < pieces_.size(); ++from) {
+      for (size_t piece = 0; piece < pieces_.size(); ++piece) {
+        bool any = false;
+        for (int axis = 0; axis < axes(); ++axis) {
+          if (at_.layout[axis] != static_cast<ShardState>(from) ||
+              to.layout[axis] != static_cast<ShardState>(piece)) {
+            continue;
+          }
+          layout[axis] = to.layout[axis];
+          any = true;
+        }
+        if (any && !placement::Fits(layout, pieces_, rank_.mesh())) return false;
+      }
+    }
+    return true;
+  }
+
+  // Along all axes where something changes.
+  void MakeWholeAlong(const Placed& to) {
+    Placed whole = at_;
+    for (int axis = 0; axis < axes(); ++axis) {
+      if (at_.layout[axis] != to.layout[axis]) whole.layout[axis] = kWhole;
+    }
+    AddUp(whole);
+    Gather(whole);
+  }
 
   // The axes, in the order in which `like` has them, for which the condition holds.
   template <typename Condition>
@@ -452,7 +490,29 @@ class Mover::Way {
 LocalTensor Mover::Move(LocalTensor tensor, const Shape& sizes, const Pieces& pieces,
                         const Placed& to) {
   if (SamePlace(tensor.placed, to)) return tensor;
+  const DType dtype = tensor.value->type().dtype;
+  if (IsComplex(dtype)) return MoveComplex(tensor, sizes, pieces, to);
+  if (dtype == DType::kBool) {  // backends send bytes
+    tensor.value = make_.ViewAs(tensor.value, DType::kUInt8);
+    LocalTensor moved = Way(*this, tensor, sizes, pieces).To(to);
+    return {make_.ViewAs(moved.value, DType::kBool), to};
+  }
   return Way(*this, tensor, sizes, pieces).To(to);
+}
+
+// As pairs of numbers, which backends can send.
+LocalTensor Mover::MoveComplex(LocalTensor tensor, Shape sizes, Pieces pieces, const Placed& to) {
+  sizes.emplace_back(2);
+  pieces.push_back({static_cast<int32_t>(sizes.size()) - 1, 2, 2});
+  // A copy is no conjugate view, which could not be looked at as pairs.
+  Value* copy = make_.Make("aten::clone")
+                    .Set("self", tensor.value)
+                    .Set("memory_format", MemoryFormat::kContiguous)
+                    .Result();
+  tensor.value = make_.Make("aten::view_as_real").Set("self", copy).Result();
+  const LocalTensor moved = Way(*this, tensor, sizes, pieces).To(to);
+  return {make_.Make("aten::view_as_complex").Set("self", make_.Contiguous(moved.value)).Result(),
+          to};
 }
 
 }  // namespace gt

@@ -33,6 +33,8 @@ class Mover {
  private:
   // One move: a tensor on its way.
   class Way;
+  LocalTensor MoveComplex(LocalTensor tensor, Shape sizes, placement::Pieces pieces,
+                          const Placed& to);
 
   NodeMaker& make_;
 };

@@ -16,6 +16,10 @@ Value* NodeMaker::View(Value* x, Shape sizes) {
   return Make("aten::view").Set("self", x).Set("size", std::move(sizes)).Result();
 }
 
+Value* NodeMaker::ViewAs(Value* x, DType dtype) {
+  return Make("aten::view.dtype").Set("self", x).Set("dtype", dtype).Result();
+}
+
 Value* NodeMaker::Permute(Value* x, const std::vector<int64_t>& dims) {
   Shape order(dims.begin(), dims.end());
   return Make("aten::permute").Set("self", x).Set("dims", std::move(order)).Result();

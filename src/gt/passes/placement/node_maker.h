@@ -25,6 +25,7 @@ class NodeMaker {
   // Local rearrangement.
   Value* Contiguous(Value* x);  // row-major, a copy if it is not
   Value* View(Value* x, Shape sizes);
+  Value* ViewAs(Value* x, DType dtype);  // of the same width
   Value* Permute(Value* x, const std::vector<int64_t>& dims);
   Value* Slice(Value* x, int64_t dim, Dim begin, Dim length);
   Value* PadEnd(Value* x, int64_t dim, int64_t missing);
