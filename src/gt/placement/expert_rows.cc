@@ -59,6 +59,7 @@ class ExpertRows {
       : node_(node), expert_(expert), pieces_(pieces) {}
 
   void Add() {
+    Erase();
     if (IsInside(node_) && IsLookup(node_)) {
       AddLookup();
     } else if (IsInside(node_) && (IsSort(node_) || IsScatter(node_))) {
@@ -71,6 +72,19 @@ class ExpertRows {
   }
 
  private:
+  // A shard of what says where rows are is about a rank's own rows. Where an operator's rule would cut it,
+  // it would be a shard of what is about all rows, which is something else.
+  void Erase() {
+    if (!IsInside(node_)) return;
+    auto cuts = [](ShardState state) { return state >= 0; };
+    std::erase_if(pieces_.rows, [&](const PieceRow& row) {
+      if (IsLookup(node_)) return expert_.operands[1] && cuts(row.operands[1]);
+      if (!IsSort(node_) && !IsScatter(node_)) return false;
+      return std::any_of(row.operands.begin(), row.operands.end(), cuts) ||
+             std::any_of(row.results.begin(), row.results.end(), cuts);
+    });
+  }
+
   PieceRow Row() const {
     PieceRow row;
     row.operands.assign(pieces_.operands.size(), kWhole);

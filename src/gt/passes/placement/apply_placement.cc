@@ -318,6 +318,12 @@ class Rewriter {
   // One order for all tensors of a node, so that shards fit together: that of an operand which is there
   // already, else the one in which an operand arrives.
   AxisOrder ChooseOrder(const Node& node, const NodeLayouts& layouts) const {
+    // Rows travel in the order of the mesh, and their experts are where they arrive.
+    for (const Layout& layout : layouts.operands) {
+      if (std::any_of(layout.axes.begin(), layout.axes.end(), placement::IsRouted)) {
+        return kMeshOrder;
+      }
+    }
     if (auto found = order_of_node_.find(&node); found != order_of_node_.end()) {
       return found->second;
     }
@@ -412,11 +418,8 @@ class Rewriter {
     }
     if (!travels.empty()) return Travel(call, travels);
     if (!random.empty()) return calls_.Sliced(call, WholeOperands(node));
-    if (!sliced.empty() && !ExpertMoves::IsInside(node)) return calls_.Sliced(call, {});
+    if (!sliced.empty()) return calls_.Sliced(call, {});
     BringOperands(call);
-    if (!sliced.empty()) {  // positions of the rank's own rows
-      return {make_.Arange(LocalResult(call, 0)[0], node.result()->type().device)};
-    }
     SetArguments(call);
     if (!statistics.empty()) {
       call.axes = InOrder(statistics, call.operands_at[0].order);
@@ -445,29 +448,45 @@ class Rewriter {
     call.operands.clear();
     for (int32_t i = 0; i < node.operand_count(); ++i) {
       const auto at = static_cast<size_t>(i);
-      if (Value* ends = EndsOf(call, i)) {
-        call.operands.push_back(ends);
+      if (Value* own = OfOwnRows(call, i)) {
+        call.operands.push_back(own);
         continue;
       }
       call.operands.push_back(Bring(*node.operand(i), call.operands_at[at]));
     }
   }
 
-  // Grouped products of a rank's own rows, or of those that arrived, end where these end.
-  Value* EndsOf(const ShardedCall& call, int32_t operand) {
+  // What is about the rank's own rows of experts, and so no part of what is about all of them: where the
+  // rows of each expert end, and the numbers of rows.
+  Value* OfOwnRows(const ShardedCall& call, int32_t operand) {
     const Node& node = call.node;
-    if (node.op().work != Work::kGroupedProduct || operand != 2) return nullptr;
+    if (node.op().work == Work::kGroupedProduct && operand == 2) return EndsOf(call);
+    const Node* made = node.operand(operand)->producer();
     const Node* sort = experts_.SortOf(node);
+    const bool numbers = sort != nullptr && ExpertMoves::IsInside(node) && made != nullptr &&
+                         made->operand_count() == 0 && ExpertMoves::IsInside(*made);
+    if (!numbers || !IsSharded(*sort)) return nullptr;
+    const TensorType& rows = values_.at(sort->result(0)).made.value->type();
+    return make_.Arange(rows.sizes[0], rows.device);
+  }
+
+  // Whether each rank sorts rows of its own.
+  bool IsSharded(const Node& sort) const {
+    const Layout& rows = values_.at(sort.result(0)).made.placed.layout;
+    return std::any_of(rows.axes.begin(), rows.axes.end(),
+                       [](ShardState state) { return state >= 0; });
+  }
+
+  // Grouped products of a rank's own rows, or of those that arrived, end where these end.
+  Value* EndsOf(const ShardedCall& call) {
+    const Node* sort = experts_.SortOf(call.node);
     if (sort == nullptr) return nullptr;
     for (const Placed& at : call.operands_at) {
       if (std::any_of(at.layout.axes.begin(), at.layout.axes.end(), placement::IsRouted)) {
         return experts_.ArrivedEnds(*sort);
       }
     }
-    const Layout& rows = values_.at(sort->result(0)).made.placed.layout;
-    const bool own = std::any_of(rows.axes.begin(), rows.axes.end(),
-                                 [](ShardState state) { return state >= 0; });
-    return own ? experts_.OwnEnds(*sort) : nullptr;
+    return IsSharded(*sort) ? experts_.OwnEnds(*sort) : nullptr;
   }
 
   // Rows leave for their experts after a lookup, and come back before one.
