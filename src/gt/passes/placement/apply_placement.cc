@@ -318,12 +318,9 @@ class Rewriter {
   // One order for all tensors of a node, so that shards fit together: that of an operand which is there
   // already, else the one in which an operand arrives.
   AxisOrder ChooseOrder(const Node& node, const NodeLayouts& layouts) const {
-    // Rows travel in the order of the mesh, and their experts are where they arrive.
-    for (const Layout& layout : layouts.operands) {
-      if (std::any_of(layout.axes.begin(), layout.axes.end(), placement::IsRouted)) {
-        return kMeshOrder;
-      }
-    }
+    // Rows travel in the order of the mesh, their experts are where they arrive, and what says where a
+    // rank's rows are cannot go to another one.
+    if (experts_.SortOf(node) != nullptr) return kMeshOrder;
     if (auto found = order_of_node_.find(&node); found != order_of_node_.end()) {
       return found->second;
     }
