@@ -277,16 +277,20 @@ GroupSpan SlowestSpan(std::span<const std::int64_t> global_ranks, std::int64_t w
                       std::int64_t gpus_per_node) {
   GT_CHECK(gpus_per_node > 0, "a node has at least one GPU");
   if (global_ranks.size() < 2) return SpanOf(global_ranks, gpus_per_node);
-  const auto size = static_cast<std::int64_t>(global_ranks.size());
-  const std::int64_t first = global_ranks[0], stride = global_ranks[1] - first;
-  for (std::size_t i = 1; i < global_ranks.size(); ++i) {
-    GT_CHECK(stride > 0 && global_ranks[i] - global_ranks[i - 1] == stride,
-             "rank {} breaks the series of the group that begins with {}, {}", global_ranks[i],
-             first, global_ranks[1]);
+  std::vector<std::int64_t> sorted(global_ranks.begin(), global_ranks.end());
+  std::sort(sorted.begin(), sorted.end());
+  const auto size = static_cast<std::int64_t>(sorted.size());
+  const std::int64_t first = sorted[0], stride = sorted[1] - first;
+  GT_CHECK(stride > 0, "rank {} is in the group twice", first);
+  for (std::size_t i = 1; i < sorted.size(); ++i) {
+    if (sorted[i] - sorted[i - 1] == stride) continue;
+    // Along several axes of a mesh: as the group of rank 0, from which the others differ by a shift.
+    for (std::int64_t& rank : sorted) rank -= first;
+    return SpanOf(sorted, gpus_per_node);
   }
   const std::int64_t period = stride * size;  // of as many ranks `stride` groups consist
   GT_CHECK(first >= 0 && first % period < stride && world_size % period == 0 &&
-               global_ranks.back() < world_size,
+               sorted.back() < world_size,
            "no axis of {} ranks has a group of {} ranks, {} apart, that begins with rank {}",
            world_size, size, stride, first);
 
