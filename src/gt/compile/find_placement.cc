@@ -40,7 +40,9 @@ class Finder {
         start_(Clock::now()) {}
 
   FoundPlacement Run() {
-    const std::vector<DeviceMesh> meshes = MeshesOf(request_.config, request_.ranks);
+    const std::vector<DeviceMesh> meshes = request_.mesh.empty()
+                                               ? MeshesOf(request_.config, request_.ranks)
+                                               : std::vector{DeviceMesh(request_.mesh)};
     for (const placement::HandLayout& layout : HandWritten()) {
       const std::shared_ptr<Found> found = Try(layout.mesh, layout.axes, 0.3);
       if (found == nullptr) continue;
@@ -75,6 +77,7 @@ class Finder {
   }
 
   std::vector<placement::HandLayout> HandWritten() const {
+    if (!request_.pins.empty()) return {};
     return placement::HandLayouts(
         {.ranks = request_.ranks,
          .batch = request_.batch,
@@ -89,6 +92,7 @@ class Finder {
         std::make_unique<Pricing>(mesh, links_, SpeedOf(links_.cluster().generation));
     placement::ProblemOptions problem;
     problem.axes = axes;
+    problem.pins = request_.pins;
     problem.reshard_after_forward =
         request_.config.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
     found->problem = std::make_unique<PlaceProblem>(request_.step, *found->pricing, problem);

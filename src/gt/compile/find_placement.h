@@ -32,6 +32,9 @@ struct PlacementRequest {
   int64_t batch = 1;         // sequences of all ranks
   int64_t memory_bytes = 0;  // that a rank may fill; 0: no limit
   std::string title = {};
+  // What is demanded of inputs; hand-written layouts then do not compete.
+  std::vector<placement::Pin> pins = {};
+  std::vector<int64_t> mesh = {};  // the only one; empty: as the configuration says
   std::function<void(const std::string& mesh, double step_us, double bound_us)> progress = nullptr;
 };
 

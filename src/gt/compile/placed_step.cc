@@ -12,12 +12,14 @@
 #include "gt/compile/global_step.h"
 #include "gt/compile/memory_capacity.h"
 #include "gt/compile/step_capture.h"
+#include "gt/compile/step_inputs.h"
 #include "gt/job/config.h"
 #include "gt/passes/framework/manager.h"
 #include "gt/passes/framework/registry.h"
 #include "gt/passes/memory/memory_policy.h"
 #include "gt/passes/memory/rematerialize.h"
 #include "gt/storage/checksum.h"
+#include "gt/torch_bridge/convert.h"
 
 namespace gt {
 namespace {
@@ -141,6 +143,49 @@ class PlacedCapturer {
 
 PlacedCapture CapturePlaced(const StepRequest& request, const EpOverlapSection& overlap) {
   return PlacedCapturer(request, overlap).Run();
+}
+
+Captured CapturePlacedLoss(const StepRequest& request, const PlacedJob& job) {
+  const int64_t ranks = request.mesh.world_size();
+  const Config global = GlobalConfig(request.config, ranks, request.model);
+  LossConfig loss = LossConfigOf(global, request.model);
+  loss.z_loss = 0.0;
+  CaptureOptions options;
+  options.device = FromTorch(request.device);
+  options.name = "validation";
+  LanguageModel& model = request.model;
+  Captured captured = CaptureForward(
+      model,
+      [&model, loss](std::span<const at::Tensor> given) {
+        return LossOf(model, {given[0], given[2]}, given[1], given[3], loss);
+      },
+      StepInputs(global, Mesh()), options);
+  Graph& graph = *captured.graph;
+  graph.modules() = nn::RolesOf(model);
+  graph.outputs().front()->role = OutputRole::kLoss;
+  Clean(graph);
+  graph.NumberNodes();
+  auto decide = [&] {
+    PlacementRequest wanted{.config = request.config, .step = graph, .ranks = ranks};
+    wanted.mesh = job.plan.mesh;
+    wanted.memory_bytes = MemoryCapacity(request.config, request.world, request.device);
+    for (const auto& input : graph.inputs()) {
+      const bool fixed = input->role == InputRole::kParameter || input->role == InputRole::kInput;
+      auto found = job.plan.inputs.find(input->name);
+      if (fixed && found != job.plan.inputs.end()) wanted.pins.push_back({input->name, found->second});
+    }
+    return ToJson(FindPlacement(wanted).plan);
+  };
+  const std::string text =
+      request.world != nullptr ? request.world->DecideForAll("the placement of validation", decide)
+                               : decide();
+  const Plan plan = placement::PlanFromJson(text, "the plan of rank 0");
+  ApplyPlacement(graph, plan, request.mesh.rank(), job.step.inputs);
+  if (request.world != nullptr) {
+    MakeMeshGroups(*request.world, graph,
+                   MeshRank(placement::DeviceMesh(plan.mesh), request.mesh.rank()));
+  }
+  return captured;
 }
 
 void MakeMeshGroups(World& world, const Graph& graph, const MeshRank& rank) {

@@ -33,6 +33,10 @@ struct PlacedCapture {
 // Groups that the step needs are made, where there is a world.
 PlacedCapture CapturePlaced(const StepRequest& request, const EpOverlapSection& overlap);
 
+// The loss alone of a model that is not trained, placed like the step of the job: parameters and batches
+// are where that has them. Its only output is the loss.
+Captured CapturePlacedLoss(const StepRequest& request, const PlacedJob& job);
+
 // The groups that a placed step names, in the order of their names, which is the same for all ranks.
 void MakeMeshGroups(World& world, const Graph& graph, const MeshRank& rank);
 

@@ -78,6 +78,9 @@ std::vector<NamedFile> FilesOf(const Config& config) {
   }
   files.push_back({"cluster file", ClusterFile(config)});
   if (std::optional<std::string> costs = CostsPath(config)) files.push_back({"costs", *costs});
+  if (!config.compile.autoparallel_plan.empty()) {
+    files.push_back({"placement plan", config.compile.autoparallel_plan});
+  }
   if (config.debug.moe_load.ends_with(".json")) {
     files.push_back({"loads", config.debug.moe_load});
   }

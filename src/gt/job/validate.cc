@@ -46,6 +46,35 @@ void CheckEpOverlap(const Config& config, bool rewrites, Problems& problems) {
   }
 }
 
+void CheckAutoparallel(const Config& config, Problems& problems) {
+  const CompileSection& compile = config.compile;
+  if (!compile.enable_autoparallel) {
+    if (!compile.autoparallel_plan.empty()) {
+      problems.Add(ErrorCode::kConflictingOptions,
+                   "compile.autoparallel_plan names a plan to train, but "
+                   "compile.enable_autoparallel is off");
+    }
+    return;
+  }
+  if (compile.mode == CompileMode::kEager) {
+    problems.Add(ErrorCode::kConflictingOptions,
+                 "compile.enable_autoparallel rewrites a captured step, which compile.mode eager "
+                 "does without; use compile.mode aot_fx_trace");
+  }
+  if (config.parallelism.pipeline_parallel_degree > 1) {
+    problems.Add(ErrorCode::kConflictingOptions,
+                 "compile.enable_autoparallel places one step on all ranks; pipelines "
+                 "(parallelism.pipeline_parallel_degree {}) would need several",
+                 config.parallelism.pipeline_parallel_degree);
+  }
+  const EpOverlapSection& overlap = compile.ep_overlap;
+  if (overlap.enabled != AutoSwitch::kFalse && overlap.strategy == ChunkStrategy::kEager) {
+    problems.Add(ErrorCode::kConflictingOptions,
+                 "compile.enable_autoparallel captures the step of one device, whose modules know "
+                 "no chunks; use compile.ep_overlap.strategy graph");
+  }
+}
+
 void CheckMoeLoad(const Config& config, Problems& problems) {
   const std::string& text = config.debug.moe_load;
   if (std::string why = MoeLoadProblem(text); !why.empty()) {
@@ -78,6 +107,7 @@ void CheckTogether(const Config& config, Problems& problems) {
                  compile.enable_passes ? "compile.mode eager" : "compile.enable_passes=false");
   }
   CheckEpOverlap(config, rewrites, problems);
+  CheckAutoparallel(config, problems);
   CheckMoeLoad(config, problems);
   if (config.validation.enable && config.validation.dataset_path.empty()) {
     problems.Add(ErrorCode::kMissingArgument,

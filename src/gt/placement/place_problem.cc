@@ -72,6 +72,11 @@ void PlaceProblem::MakeStrategies() {
     const FoldedClass& of = folding_.classes[i];
     if (of.input != nullptr) {
       strategies_.push_back(InputStrategies(pieces_[i].results[0], pricing_.mesh()));
+      // Buffers and constants are small, and whole on every rank.
+      const InputRole role = of.input->role;
+      if (role == InputRole::kBuffer || role == InputRole::kConstant) {
+        strategies_.back().resize(1);
+      }
       continue;
     }
     CheckSize(*of.node, pieces_[i].rows.size());

@@ -84,8 +84,9 @@ std::int64_t BusiestAllToAllVolume(std::span<const std::int64_t> volumes, std::i
 // be alike: of 24 ranks on nodes of 8, groups of 6 neighbours are in one node or across two. A plan
 // that all ranks must make alike is made for the slowest, whichever group a rank is in.
 //
-// `global_ranks` is an arithmetic series in ascending order; the other groups of its axis have the
-// same stride and size, and together they are all ranks of the world.
+// The ranks, in any order, are an arithmetic series; the other groups of its axis have the same stride
+// and size, and together they are all ranks of the world. A group along several axes of a mesh that is
+// no series counts as if it began with rank 0, so that all ranks come to the same.
 GroupSpan SlowestSpan(std::span<const std::int64_t> global_ranks, std::int64_t world_size,
                       std::int64_t gpus_per_node);
 

@@ -39,6 +39,22 @@ std::string OnHost(const Job& job, const MemoryCurve& curve) {
   return fmt::format("; {} in host memory", ByteText(curve.elsewhere_peak));
 }
 
+// What was placed, how, and what it is worth.
+void SayPlacement(const Job& job, const PlacedJob& placed) {
+  const placement::Plan& plan = placed.plan;
+  const std::string mesh = placement::DeviceMesh(plan.mesh).ToString();
+  const std::string& file = job.config.compile.autoparallel_plan;
+  const std::string source =
+      file.empty() ? fmt::format("found in {:.1f} s", placed.seconds) : "from " + file;
+  Say(job.world,
+      "placement on mesh {} {}: {:.2f} ms by placement's costs, no other takes less than {:.2f} ms",
+      mesh, source, plan.step_us / 1e3, plan.bound_us / 1e3);
+  if (!placed.rival.empty()) {
+    Say(job.world, "the best hand-written layout, {}, would take {:.2f} ms by the same costs",
+        placed.rival, placed.rival_us / 1e3);
+  }
+}
+
 void SayOverlap(const Job& job, const CompiledStep& step) {
   const OverlapSummary summary = SummarizeOverlap(*step.predicted);
   Say(job.world,
@@ -74,6 +90,7 @@ void AnnounceStep(const Job& job, const CompiledStep& step, const MemoryCurve& c
   Say(job.world, "captured {} nodes in {:.0f} ms, {} after passes ({:.0f} ms)",
       FormatCount(static_cast<double>(step.captured_nodes)), step.capture_seconds * 1e3,
       FormatCount(static_cast<double>(step.graph->node_count())), step.passes.seconds * 1e3);
+  if (step.placed) SayPlacement(job, *step.placed);
   Say(job.world, "memory at the peak: {}{}", MemoryLine(curve), OnHost(job, curve));
   for (const std::string& line : step.choice) Say(job.world, "{}", line);
   if (step.predicted) SayOverlap(job, step);

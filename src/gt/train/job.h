@@ -20,6 +20,7 @@
 #include "gt/train/fault.h"
 #include "gt/train/job_data.h"
 #include "gt/train/run_folder.h"
+#include "gt/train/step.h"
 
 namespace gt {
 
@@ -53,6 +54,7 @@ struct Job {
   std::unique_ptr<BatchReader> data;
   std::unique_ptr<BatchReader> validation;         // null: there is none
   std::shared_ptr<const PlacedJob> placed;         // null: the layout is hand-written
+  std::unique_ptr<TrainStep> placed_validation;    // of a placed job, made when it is first needed
   std::unique_ptr<TensorBoardWriter> tensorboard;  // null: there is none on this rank
 };
 

@@ -3,11 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "gt/compile/configured_model.h"
 #include "gt/models/loss.h"
 #include "gt/train/batch.h"
+#include "gt/train/captured_step.h"
 
 namespace gt {
 
@@ -15,6 +17,39 @@ bool ValidatesAfter(const Job& job, int64_t step) {
   return job.validation != nullptr &&
          (step % job.config.validation.freq == 0 || step == job.config.training.steps);
 }
+
+namespace {
+
+// The model of a placed job cannot run eagerly: its parameters are shards. The loss is captured from one
+// without memory, and placed as the step is.
+TrainStep& PlacedLoss(Job& job) {
+  if (job.placed_validation != nullptr) return *job.placed_validation;
+  const ModelPtr model = BuildConfiguredModel(job.config);
+  model->eval();
+  Captured captured = CapturePlacedLoss({.model = *model,
+                                         .config = job.config,
+                                         .device = job.device,
+                                         .mesh = job.mesh,
+                                         .world = &job.world},
+                                        *job.placed);
+  CompiledStep step;
+  step.graph = std::move(captured.graph);
+  step.bound_inputs = std::move(captured.bound_inputs);
+  job.placed_validation = MakeCapturedStep(*job.model, std::move(step),
+                                           {.executor = job.config.compile.executor});
+  return *job.placed_validation;
+}
+
+double LossSum(Job& job, const Batch& batch) {
+  if (job.placed) return PlacedLoss(job).Run(batch, 1).loss.item<double>();
+  at::Tensor one = at::ones({}, batch.tokens.options().dtype(at::kFloat));
+  LossConfig loss = LossConfigOf(job.config, *job.model);
+  loss.z_loss = 0.0;
+  return LossOf(*job.model, {batch.tokens, batch.positions}, batch.labels, one, loss)
+      .item<double>();
+}
+
+}  // namespace
 
 double ValidationLoss(Job& job) {
   at::NoGradGuard no_gradients;
@@ -25,10 +60,7 @@ double ValidationLoss(Job& job) {
   int64_t tokens = 0;
   for (int64_t i = 0; i < job.config.validation.steps; ++i) {
     Batch batch = job.share.ToDevice(job.validation->Next(), job.device);
-    at::Tensor one = at::ones({}, batch.tokens.options().dtype(at::kFloat));
-    LossConfig loss = LossConfigOf(job.config, model);
-    loss.z_loss = 0.0;
-    sum += LossOf(model, {batch.tokens, batch.positions}, batch.labels, one, loss).item<double>();
+    sum += LossSum(job, batch);
     tokens += batch.valid_tokens;
   }
   model.train();

@@ -63,9 +63,11 @@ struct NodeLayouts {
 
 class Rewriter {
  public:
-  Rewriter(const Graph& whole, Graph& local, const Plan& plan, int64_t rank, Folding folding,
+  Rewriter(const Graph& whole, Graph& local, const Plan& plan, int64_t rank,
+           const std::map<std::string, PlacedInput>& stored, Folding folding,
            std::vector<ClassPieces> pieces)
       : whole_(whole),
+        stored_(stored),
         local_(local),
         plan_(plan),
         rank_(placement::DeviceMesh(plan.mesh), rank),
@@ -177,6 +179,9 @@ class Rewriter {
   // outer ones, so that the gather, and the reduction of its gradient, is one collective.
   AxisOrder OrderOf(const Input& input, const Layout& layout) {
     if (!CutsTwice(layout)) return kMeshOrder;
+    if (auto found = stored_.find(input.name); found != stored_.end()) {
+      return found->second.placed.order;
+    }
     const std::optional<Layout> used = FirstUse(input.value, layout);
     Placed placed{layout, kMeshOrder};
     if (!used) return placed.order;
@@ -634,6 +639,7 @@ class Rewriter {
   }
 
   const Graph& whole_;
+  const std::map<std::string, PlacedInput>& stored_;
   Graph& local_;
   const Plan& plan_;
   const MeshRank rank_;
@@ -664,13 +670,14 @@ void Empty(Graph& graph) {
 
 }  // namespace
 
-PlacedStep ApplyPlacement(Graph& graph, const Plan& plan, int64_t rank) {
+PlacedStep ApplyPlacement(Graph& graph, const Plan& plan, int64_t rank,
+                          const std::map<std::string, PlacedInput>& stored) {
   RequireMesh(plan, rank);
   const std::unique_ptr<Graph> whole = graph.Clone();
   Folding folding = placement::Fold(*whole);
   std::vector<ClassPieces> pieces = placement::FindPieces(folding, whole->shapes().Hints());
   Empty(graph);
-  return Rewriter(*whole, graph, plan, rank, std::move(folding), std::move(pieces)).Run();
+  return Rewriter(*whole, graph, plan, rank, stored, std::move(folding), std::move(pieces)).Run();
 }
 
 }  // namespace gt

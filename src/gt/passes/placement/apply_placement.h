@@ -45,6 +45,8 @@ struct PlacedStep {
 };
 
 // Fails with BadPlan, naming the first difference, if the plan is for another mesh or another step.
-PlacedStep ApplyPlacement(Graph& graph, const placement::Plan& plan, int64_t rank);
+// `stored` says where inputs are that another step has placed already, with the same layouts.
+PlacedStep ApplyPlacement(Graph& graph, const placement::Plan& plan, int64_t rank,
+                          const std::map<std::string, PlacedInput>& stored = {});
 
 }  // namespace gt
