@@ -61,7 +61,7 @@ Config JobOf(const Layout& layout) {
   return config;
 }
 
-class PostTracePolicies : public ::testing::TestWithParam<Layout> {
+class PolicyJobs : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = fs::temp_directory_path() / fmt::format("gt_post_trace_test_{}", getpid());
@@ -102,6 +102,8 @@ class PostTracePolicies : public ::testing::TestWithParam<Layout> {
   fs::path folder_;
 };
 
+class PostTracePolicies : public PolicyJobs, public ::testing::WithParamInterface<Layout> {};
+
 const Layout kLayouts[] = {
     {.name = "llama3_fsdp2", .model = "llama3", .flavor = "tiny", .ranks = 2},
     {.name = "llama3_tp2_fsdp2",
@@ -129,6 +131,21 @@ TEST_P(PostTracePolicies, GiveTheSameBits) { ExpectSameBits(GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, PostTracePolicies, ::testing::ValuesIn(kLayouts),
                          [](const auto& info) { return info.param.name; });
+
+// Another run gives the same, and so do processes: ranks decide together in both.
+TEST_F(PolicyJobs, ThreadsProcessesAndAnotherRunAgree) {
+  const Layout& layout = kLayouts[4];
+  const auto job = [&](const std::string& name) {
+    Config config = JobOf(layout);
+    config.training.dataset_path = (folder_ / "rows.npy").string();
+    config.dump_folder = (folder_ / name).string();
+    config.compile.inductor_compilation = kBackend;
+    return config;
+  };
+  const JobOutcome threads = RunJob(job("threads"));
+  EXPECT_EQ(Difference(threads, RunJob(job("again"))), "");
+  EXPECT_EQ(Difference(threads, RunJobInProcesses(job("processes"), folder_)), "");
+}
 
 class ManyPolicies : public PostTracePolicies {};
 
@@ -195,8 +212,8 @@ Config Large(InductorCompilation compilation) {
   Config config;
   config.model.flavor = "8B";
   config.model.n_layers = 4;
-  config.training.seq_len = 2048;
-  config.training.local_batch_size = 1;
+  config.training.seq_len = 8192;
+  config.training.local_batch_size = 2;
   config.training.mixed_precision_param = ComputeDtype::kBfloat16;
   config.ranks = 16;
   config.compile.inductor_compilation = compilation;
