@@ -32,6 +32,7 @@ struct Layout {
   ComputeDtype dtype = ComputeDtype::kFloat32;
   AttentionBackend attention = AttentionBackend::kSdpa;
   ReshardAfterForward reshard = ReshardAfterForward::kDefault;
+  double dropout = 0;
 };
 
 std::ostream& operator<<(std::ostream& out, const Layout& layout) { return out << layout.name; }
@@ -44,6 +45,7 @@ Config JobOf(const Layout& layout) {
   config.model.flavor = layout.flavor;
   config.model.tokenizer_path = "bytes";
   config.model.attn = layout.attention;
+  config.model.dropout = layout.dropout;
   config.training.seq_len = kLength;
   config.training.local_batch_size = 2;
   config.training.steps = 2;
@@ -105,6 +107,8 @@ class PolicyJobs : public ::testing::Test {
 class PostTracePolicies : public PolicyJobs, public ::testing::WithParamInterface<Layout> {};
 
 const Layout kLayouts[] = {
+    // Masks are drawn again in the backward.
+    {.name = "llama3_dropout", .model = "llama3", .flavor = "tiny", .ranks = 1, .dropout = 0.2},
     {.name = "llama3_fsdp2", .model = "llama3", .flavor = "tiny", .ranks = 2},
     {.name = "llama3_tp2_fsdp2",
      .model = "llama3",
@@ -134,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, PostTracePolicies, ::testing::ValuesIn(kLayout
 
 // Another run gives the same, and so do processes: ranks decide together in both.
 TEST_F(PolicyJobs, ThreadsProcessesAndAnotherRunAgree) {
-  const Layout& layout = kLayouts[4];
+  const Layout& layout = kLayouts[5];
   const auto job = [&](const std::string& name) {
     Config config = JobOf(layout);
     config.training.dataset_path = (folder_ / "rows.npy").string();

@@ -59,6 +59,7 @@ void BlockBuckets::Choose(std::span<Candidate> candidates) {
 void BlockBuckets::NameBuckets(std::vector<Bucket>& buckets) {
   const Name head(HeadName(buckets));
   std::vector<Bucket*> ordered;
+  ordered.reserve(buckets.size());
   for (Bucket& bucket : buckets) ordered.push_back(&bucket);
   std::stable_sort(ordered.begin(), ordered.end(), [](const Bucket* a, const Bucket* b) {
     return a->members[0].parameter < b->members[0].parameter;
