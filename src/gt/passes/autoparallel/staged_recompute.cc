@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <iterator>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "gt/analysis/aliasing.h"
@@ -64,11 +63,8 @@ class StagedRecompute::Planner {
     for (const Node* node : graph_.nodes()) {
       const Facts& facts = facts_[*node];
       if (facts.owns && IsAliveAtAny(cuts, *node)) kept.at_cuts.push_back(node);
-      if (!facts.is_candidate) continue;
-      const bool every_other = IsProduct(node->op()) && products++ % 2 == 0;
-      if (every_other || node->op().recompute == RecomputeClass::kAttention) {
-        kept.products.push_back(node);
-      }
+      const bool multiplies = facts.is_candidate && IsProduct(node->op());
+      if (multiplies && products++ % 2 == 0) kept.products.push_back(node);
     }
     return kept;
   }
@@ -77,27 +73,23 @@ class StagedRecompute::Planner {
   std::string ToText(const Kept& kept) const {
     std::unordered_set<const Node*> all(kept.at_cuts.begin(), kept.at_cuts.end());
     all.insert(kept.products.begin(), kept.products.end());
-    std::string text;
-    ForEachKey([&](const Node& node, uint64_t key) {
-      if (all.contains(&node)) fmt::format_to(std::back_inserter(text), "{:x} ", key);
+    std::vector<std::string> keys;
+    ForEachKey([&](const Node& node, std::string key) {
+      if (all.contains(&node)) keys.push_back(std::move(key));
     });
-    return text;
+    return Join(keys, " ");
   }
 
   // The tag of each node by number.
   std::vector<Recompute> TagsFor(const std::string& text) const {
-    std::unordered_set<uint64_t> keys;
-    for (const std::string& word : Split(text, ' ')) {
-      uint64_t key = 0;
-      std::from_chars(word.data(), word.data() + word.size(), key, 16);
-      keys.insert(key);
-    }
+    const std::vector<std::string> words = Split(text, ' ');
+    const std::unordered_set<std::string> keys(words.begin(), words.end());
     std::vector<Recompute> tags(static_cast<size_t>(graph_.node_count()));
     const auto of = [&tags](const Node& node) -> Recompute& {
       return tags[static_cast<size_t>(node.number())];
     };
     for (const Node* node : graph_.nodes()) of(*node) = facts_[*node].tag;
-    ForEachKey([&](const Node& node, uint64_t key) {
+    ForEachKey([&](const Node& node, const std::string& key) {
       if (IsOpen(node) && keys.contains(key)) of(node) = Recompute::kMustSave;
     });
     // The two are kept or repeated together.
@@ -156,8 +148,9 @@ class StagedRecompute::Planner {
     if (node.op().aliasing == Aliasing::kAlways) return Recompute::kPreferRecompute;
     const bool exchanged =
         node.op().recompute == RecomputeClass::kExchange && !parameters_.Contains(node);
-    return exchanged || IsAlwaysKept(node, returned_) ? Recompute::kMustSave
-                                                      : Recompute::kPreferRecompute;
+    const bool attends = node.op().recompute == RecomputeClass::kAttention;
+    return exchanged || attends || IsAlwaysKept(node, returned_) ? Recompute::kMustSave
+                                                                 : Recompute::kPreferRecompute;
   }
 
   // What is repeated in any case needs its operands when its users run. Users are seen first.
@@ -230,7 +223,9 @@ class StagedRecompute::Planner {
     NodeKeys keys;
     for (const Node* node : graph_.nodes()) {
       const Facts& facts = facts_[*node];
-      if (facts.is_candidate && !parameters_.Contains(*node)) visit(*node, keys.Next(*node));
+      if (facts.is_candidate && !parameters_.Contains(*node)) {
+        visit(*node, fmt::format("{:x}", keys.Next(*node)));
+      }
     }
   }
 

@@ -25,7 +25,8 @@ class StagedRecompute : public Pass {
   StagedRecomputeOptions options_;
   Counter stages_{this, "stages", "stages of the forward"};
   Counter at_cuts_{this, "at_cuts", "nodes whose results are kept because a stage is cut there"};
-  Counter products_{this, "products", "products and attention whose results are kept besides"};
+  Counter products_{this, "products",
+                    "matrix products whose results are kept because they are every other one"};
   Counter saved_{this, "saved", "forward nodes whose results are kept, these included"};
   Counter recomputed_{this, "recomputed", "forward nodes that the backward may compute again"};
 };
