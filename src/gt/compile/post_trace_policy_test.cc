@@ -11,6 +11,7 @@
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
 #include "gt/compile/memory_capacity.h"
+#include "gt/dist/agreement.h"
 #include "gt/dist/world.h"
 #include "gt/job/config.h"
 #include "gt/sim/memory_curve.h"
@@ -109,7 +110,11 @@ class PostTracePolicies : public PolicyJobs, public ::testing::WithParamInterfac
 const Layout kLayouts[] = {
     // Masks are drawn again in the backward.
     {.name = "llama3_dropout", .model = "llama3", .flavor = "tiny", .ranks = 1, .dropout = 0.2},
-    {.name = "llama3_fsdp2", .model = "llama3", .flavor = "tiny", .ranks = 2},
+    {.name = "llama3_fsdp2_dropout",
+     .model = "llama3",
+     .flavor = "tiny",
+     .ranks = 2,
+     .dropout = 0.2},
     {.name = "llama3_tp2_fsdp2",
      .model = "llama3",
      .flavor = "tiny",
@@ -282,6 +287,29 @@ TEST(PostTracePolicy, PrefetchNeverMakesAStepSlower) {
         if (distance == 10 && ep == 1) EXPECT_LT(after, before);
         ASSERT_TRUE(step.predicted.has_value());
         EXPECT_EQ(static_cast<int64_t>(step.predicted->step), after);
+      });
+    }
+  }
+}
+
+// A rank that stands for all plans as any other would: shards of three ranks are padded on some of them,
+// and stretches of a sequence differ.
+TEST(PostTracePolicy, EveryRankWouldDecideAlike) {
+  for (Layout layout : {Layout{.name = "uneven", .ranks = 6, .replicate = 2},
+                        Layout{.name = "stretches", .ranks = 4, .cp = 2}}) {
+    layout.model = "llama3";
+    layout.flavor = "tiny";
+    std::string first;
+    for (int64_t rank = 0; rank < layout.ranks; ++rank) {
+      SCOPED_TRACE(fmt::format("{}, rank {}", layout.name, rank));
+      Config config = JobOf(layout);
+      config.compile.inductor_compilation = kBackend;
+      config.compile.max_topo_span = 60;
+      config.comm.pretended_rank = rank;
+      WithStep(config, [&](const CompiledStep& step, const Mesh&) {
+        const std::string sequence = CollectiveSequence(*step.graph);
+        if (rank == 0) first = sequence;
+        EXPECT_EQ(sequence, first);
       });
     }
   }

@@ -9,11 +9,13 @@
 #include <vector>
 
 #include "gt/analysis/collectives.h"
+#include "gt/analysis/dependencies.h"
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
 #include "gt/passes/fsdp/fsdp_buckets.h"
 #include "gt/passes/fsdp/reassign_fsdp_all_gathers.h"
+#include "gt/passes/overlap/rank_local_nodes.h"
 #include "gt/sim/type_sizes.h"
 
 namespace gt {
@@ -44,15 +46,31 @@ std::string PrimaryGroup(Graph& graph, PassContext& context) {
   return most == counts.end() ? "" : most->first;
 }
 
+// How many nodes that all ranks have are before each node, by number.
+std::vector<int64_t> CommonNodesBefore(Graph& graph, PassContext& context) {
+  const auto& dependencies = context.Get<Dependencies>(graph);
+  const RankLocalNodes local(graph, dependencies);
+  std::vector<int64_t> before;
+  before.reserve(local.own.size());
+  int64_t count = 0;
+  for (const bool own : local.own) {
+    before.push_back(count);
+    count += own ? 0 : 1;
+  }
+  return before;
+}
+
 // Fills one bucket of each kind after the other.
 class SizedBuckets : public fsdp::BucketChooser {
  public:
-  SizedBuckets(const BucketBySizeOptions& options, std::string primary, PassContext& context)
+  SizedBuckets(Graph& graph, PassContext& context, const BucketBySizeOptions& options,
+               std::string primary)
       : cap_(options.cap_mb << 20),
         max_span_(options.max_span),
         primary_(std::move(primary)),
         ranks_(context.groups().Find(primary_).ranks),
-        context_(context) {}
+        context_(context),
+        nodes_before_(CommonNodesBefore(graph, context)) {}
 
   // Reductions over replicas follow those of the primary group: left where they are, each would need
   // its gradient immediately, and nothing could be packed.
@@ -63,7 +81,7 @@ class SizedBuckets : public fsdp::BucketChooser {
 
   void Choose(std::span<Candidate> candidates) override {
     if (candidates.empty() || candidates.front().key.behind >= 0) return;  // goes with that bucket
-    // All ranks have the same collectives, but spans depend on nodes that only one of them has.
+    // All ranks have the same collectives, but other nodes between them differ.
     const std::string text =
         context_.Decide("which collectives travel together", [&] { return PartsOf(candidates); });
     const std::vector<std::string> parts = Split(text, ' ');
@@ -91,7 +109,7 @@ class SizedBuckets : public fsdp::BucketChooser {
   struct Open {
     int32_t part = -1;  // none yet
     int64_t bytes = 0;
-    int32_t first = 0;                // number of its first collective
+    int64_t first = 0;                // place of its first collective
     int32_t deadline = fsdp::kNever;  // before which all members must be there
   };
 
@@ -119,11 +137,12 @@ class SizedBuckets : public fsdp::BucketChooser {
     // What is made of a member's result cannot travel with it.
     if (candidate.member->position >= open.deadline) return ++parts_;
     const bool full = open.bytes + bytes > cap_;
-    const bool too_long = max_span_ > 0 && collective.number() - open.first > max_span_;
+    const int64_t place = nodes_before_[fsdp::Index(collective)];
+    const bool too_long = max_span_ > 0 && place - open.first > max_span_;
     if (open.part < 0 || full || too_long) {
       closed_by_bytes_ += open.part >= 0 && full ? 1 : 0;
       closed_by_span_ += open.part >= 0 && too_long ? 1 : 0;
-      open = {.part = ++parts_, .first = collective.number()};
+      open = {.part = ++parts_, .first = place};
     }
     open.bytes += bytes;
     open.deadline = std::min(open.deadline, candidate.deadline);
@@ -140,6 +159,7 @@ class SizedBuckets : public fsdp::BucketChooser {
   const std::string primary_;
   const std::vector<int64_t> ranks_;
   PassContext& context_;
+  const std::vector<int64_t> nodes_before_;  // by number
   int32_t parts_ = -1;
   int64_t closed_by_bytes_ = 0, closed_by_span_ = 0;
 };
@@ -160,7 +180,8 @@ const PassInfo& BucketBySize::info() const {
           "same ranks; other groups keep their collectives. All-gathers of parameters, and "
           "reduce-scatters of gradients, are packed in the order of the graph if they share group, "
           "phase, dtype and chunk, until the next one would make the bucket larger than `cap_mb` "
-          "or longer than `max_span` nodes. A reduction that comes after somebody has used the "
+          "or longer than `max_span` nodes, a rank's own not counted. A reduction that comes after "
+          "somebody has used the "
           "result of a member is not packed with it. A collective without company stays alone. "
           "Gathers start at the first use of any member, reductions when their last gradient is "
           "there; prefetch_collectives moves them. Reductions over replicas follow their bucket. "
@@ -181,7 +202,7 @@ const PassInfo& BucketBySize::info() const {
 bool BucketBySize::RunImpl(Graph& graph, PassContext& context) {
   const std::string primary = PrimaryGroup(graph, context);
   if (primary.empty()) return false;
-  SizedBuckets sizes(options_, primary, context);
+  SizedBuckets sizes(graph, context, options_, primary);
   fsdp::Buckets found = fsdp::FindBuckets(graph, context, sizes);
   if (found.buckets.empty()) return false;
 
