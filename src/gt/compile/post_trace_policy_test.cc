@@ -322,6 +322,10 @@ TEST(PostTracePolicy, SaysWhichKernelsAreMissing) {
   EXPECT_EQ(MissingKernels(compile),
             "compile.inductor_compilation autoparallel_backend: no kernels are generated for the "
             "graph as one region yet; the step runs its operators");
+  compile.inductor_compilation = InductorCompilation::kRegional;
+  EXPECT_EQ(MissingKernels(compile),
+            "compile.inductor_compilation regional: no kernels are generated for regions yet; the "
+            "step runs its operators");
 }
 
 }  // namespace
