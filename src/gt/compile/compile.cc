@@ -3,8 +3,10 @@
 #include <chrono>
 #include <utility>
 
+#include "gt/base/logging.h"
 #include "gt/compile/expert_loads.h"
 #include "gt/compile/overlap_choice.h"
+#include "gt/compile/post_trace_policy.h"
 #include "gt/compile/step_capture.h"
 #include "gt/compile/step_compiler.h"
 #include "gt/job/config.h"
@@ -51,6 +53,11 @@ CompiledStep Compile(const StepRequest& request) {
   // What is mistyped is no failure of a pass.
   ReadSaveSelectors({config.compile.memory_policy, config.compile.full_recompute_save_ops});
   ChangedPipeline({}, config.compile.passes);
+  // Not where a step is only looked at, which happens often.
+  const bool speaks = request.world != nullptr && request.world->rank() == 0;
+  if (const std::string missing = MissingKernels(config.compile); speaks && !missing.empty()) {
+    log::Info("{}", missing);
+  }
   CompiledStep step;
   EpOverlapSection overlap = config.compile.ep_overlap;
   if (overlap.enabled == AutoSwitch::kAuto) {

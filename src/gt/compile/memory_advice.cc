@@ -29,16 +29,22 @@ std::vector<Alternative> Alternatives(const Config& config, c10::Device device) 
     alternative.config.checkpoint.async_mode = CheckpointAsync::kDisabled;
     alternative.flags = "--checkpoint.async_mode disabled";
   }
-  auto add = [&](const Config& changed, MemoryPolicy policy, const std::string& before) {
+  const bool recomputes =
+      config.compile.inductor_compilation == InductorCompilation::kAutoparallelBackend;
+  auto add = [&](const Config& changed, MemoryPolicy policy, std::string before) {
     Alternative& alternative = found.emplace_back();
     alternative.config = changed;
     alternative.config.compile.memory_policy = policy;
+    if (recomputes) {  // in its own way, which leaves no choice of a policy
+      alternative.config.compile.inductor_compilation = InductorCompilation::kNone;
+      before += "--compile.inductor_compilation none ";
+    }
     alternative.flags = fmt::format("{}--compile.memory_policy {}", before, EnumName(policy));
     if (policy != MemoryPolicy::kFull) alternative.config.compile.full_recompute_save_ops.clear();
   };
   for (MemoryPolicy policy :
        {MemoryPolicy::kDefault, MemoryPolicy::kSacAndOffload, MemoryPolicy::kFull}) {
-    if (policy != config.compile.memory_policy) add(config, policy, "");
+    if (recomputes || policy != config.compile.memory_policy) add(config, policy, "");
   }
   if (config.training.local_batch_size > 1) {
     Config smaller = config;

@@ -73,7 +73,8 @@ Depth DepthOf(const ModuleTable& model) {
 
 // Whether passes may cut the captured step, which is what the choice is about.
 bool CutsGraphs(const CompileSection& compile) {
-  return compile.enable_passes && compile.ep_overlap.strategy == ChunkStrategy::kGraph;
+  return compile.enable_passes && compile.ep_overlap.strategy == ChunkStrategy::kGraph &&
+         compile.inductor_compilation != InductorCompilation::kAutoparallelBackend;
 }
 
 std::string Describe(const Overlap& overlap) {
@@ -170,6 +171,9 @@ class Search {
 std::string WhyNothing(const StepRequest& request) {
   const Config& config = request.config;
   if (!config.compile.enable_passes) return "compile.enable_passes is false";
+  if (config.compile.inductor_compilation == InductorCompilation::kAutoparallelBackend) {
+    return "compile.inductor_compilation autoparallel_backend cuts no graph";
+  }
   if (!CutsGraphs(config.compile)) return "compile.ep_overlap.strategy eager cuts no graph";
   const ModuleTable modules = nn::RolesOf(request.model);
   if (modules.With(ModuleRole::kBlock).empty()) return "no module declares that it is a block";

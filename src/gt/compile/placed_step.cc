@@ -71,11 +71,16 @@ class PlacedCapturer {
   Captured Capture() {
     const Config global = GlobalConfig(request_.config, ranks_, request_.model);
     StepRequest whole{request_.model, global, request_.device};
-    EpOverlapSection nothing;
-    nothing.enabled = AutoSwitch::kFalse;
-    Captured captured = CaptureUncompiled(whole, nothing);
+    Captured captured = CaptureUncompiled(whole, overlap_, PartsOfChunkedDim());
     Clean(*captured.graph);
     return captured;
+  }
+
+  // A rank's part of what is cut into chunks is the symbol, so that its size says how much a rank has: the
+  // batch is shared out among those who read different data, sequences among the others.
+  int64_t PartsOfChunkedDim() const {
+    const int64_t readers = request_.mesh.size(MeshAxis::kBatch);
+    return overlap_.chunk_dim == ChunkDim::kSeq ? ranks_ / readers : readers;
   }
 
   // The first rank decides; the others check that their step is the one it decided about.

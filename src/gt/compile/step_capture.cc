@@ -9,12 +9,18 @@
 namespace gt {
 
 Captured CaptureUncompiled(const StepRequest& request, const EpOverlapSection& overlap) {
+  const bool sequence = overlap.chunk_dim == ChunkDim::kSeq;
+  return CaptureUncompiled(request, overlap, sequence ? request.mesh.size(MeshAxis::kTp) : 1);
+}
+
+Captured CaptureUncompiled(const StepRequest& request, const EpOverlapSection& overlap,
+                           int64_t parts) {
   CaptureOptions options;
   options.device = FromTorch(request.device);
   options.name = "train_step";
   // First: the symbol that is cut is then s0.
   if (ChunksGraph(overlap)) {
-    options.hooks.push_back(OpenChunkedDim(overlap, request.mesh.size(MeshAxis::kTp)));
+    options.hooks.push_back(OpenChunkedDim(overlap, parts));
   }
   if (request.symbolic_batch) options.hooks.push_back(OpenBatch());
   LanguageModel& model = request.model;

@@ -4,23 +4,16 @@
 #include <numeric>
 #include <utility>
 
-#include "gt/base/fqn_pattern.h"
 #include "gt/base/logging.h"
 #include "gt/compile/memory_capacity.h"
+#include "gt/compile/post_trace_policy.h"
 #include "gt/dist/world_groups.h"
 #include "gt/passes/framework/registry.h"
+#include "gt/passes/pipeline/pipeline.h"
 #include "gt/sim/memory_curve.h"
 
 namespace gt {
 namespace {
-
-MemoryPolicyOptions MemoryPolicyOf(const CompileSection& compile) {
-  return {compile.memory_policy, compile.full_recompute_save_ops};
-}
-
-bool OrdersByCost(const PipelineOptions& options) {
-  return options.overlap && options.overlap->mode == OverlapSchedule::kCost;
-}
 
 PassList::iterator FindSchedule(PassList& passes) {
   return std::find_if(passes.begin(), passes.end(),
@@ -33,14 +26,6 @@ PassList TakeFromSchedule(PassList& passes) {
   PassList taken(std::make_move_iterator(schedule), std::make_move_iterator(passes.end()));
   passes.erase(schedule, passes.end());
   return taken;
-}
-
-// Whether the pattern cuts mixtures of experts by themselves, without the blocks around them.
-bool CutsMixtures(const ModuleTable& modules, std::string_view pattern) {
-  const std::span<const Name> mixtures = modules.With(ModuleRole::kMoe);
-  return std::any_of(mixtures.begin(), mixtures.end(), [&](Name moe) {
-    return MatchingPrefix(pattern, moe.str()) == std::string_view(moe.str());
-  });
 }
 
 void Append(PipelineReport& to, PipelineReport more) {
@@ -68,33 +53,6 @@ StepCompiler::StepCompiler(const Config& config, const Mesh& mesh, World* world,
   }
 }
 
-PipelineOptions StepCompiler::PipelineFor(const Graph& graph, const EpOverlapSection& overlap) {
-  PipelineOptions options;
-  const CompileSection& compile = config_.compile;
-  options.memory = MemoryPolicyOf(compile);
-  options.offload = {compile.cpu_offload_budget_gb, compile.cpu_offload_defer_n_layers,
-                     compile.cpu_offload_prefetch_n_layers};
-  options.reshard_after_forward =
-      config_.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
-  options.reassign_gathers = compile.enable_fsdp_ag_rs_overlap;
-  if (compile.fsdp_bucketing) options.bucket_prefetch = compile.fsdp_prefetch;
-  options.dense_regions = compile.enable_fsdp_dense_region_overlap;
-  if (overlap.enabled == AutoSwitch::kFalse) return options;
-  if (overlap.strategy == ChunkStrategy::kGraph) {
-    options.chunk = {.modules = overlap.module_fqn,
-                     .dim = overlap.chunk_dim,
-                     .chunks = overlap.num_chunks,
-                     .strict = overlap.disable_early_grad_accumulation,
-                     .keep_across_roots = overlap.keep_chunks_across_roots};
-    options.concretize = true;
-  }
-  options.isolate_ep_group = overlap.isolate_process_group;
-  options.overlap = {.mode = overlap.schedule,
-                     .memory_headroom = overlap.memory_headroom,
-                     .pair_first = CutsMixtures(graph.modules(), overlap.module_fqn)};
-  return options;
-}
-
 JobFacts StepCompiler::Facts() {
   JobFacts facts;
   facts.groups = groups_.get();
@@ -114,7 +72,7 @@ JobFacts StepCompiler::Facts() {
 }
 
 PassList StepCompiler::Passes() const {
-  return ChangedPipeline(DefaultPipeline(options_), config_.compile.passes);
+  return ChangedPipeline(ParsePipeline(pipeline_), config_.compile.passes);
 }
 
 PipelineReport StepCompiler::Run(PassList passes, Graph& graph, PassContext& context) {
@@ -128,12 +86,13 @@ PipelineReport StepCompiler::Run(PassList passes, Graph& graph, PassContext& con
 }
 
 PipelineReport StepCompiler::Compile(Graph& graph, const EpOverlapSection& overlap) {
-  options_ = PipelineFor(graph, overlap);
+  pipeline_ = MakePostTracePolicy(config_)->PipelineFor(graph, overlap);
   unordered_ = nullptr;
   PassList passes = Passes();
   log::Debug("pipeline: {}", PrintPipeline(passes));
   PassContext context(Facts());
-  const bool orders = OrdersByCost(options_) && FindSchedule(passes) != passes.end();
+  const bool orders =
+      overlap.schedule == OverlapSchedule::kCost && FindSchedule(passes) != passes.end();
   const bool replans =
       orders && overlap.replan_interval > 0 && audience_ == Audience::kJob && world_ != nullptr;
   if (!replans) return Run(std::move(passes), graph, context);

@@ -1,4 +1,5 @@
-// From a captured step to one that runs: the passes of a job, and what they need to know of it.
+// From a captured step to one that runs: the passes that the job's policy names
+// (compile/post_trace_policy.h), and what they need to know of the job.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -15,7 +16,6 @@
 #include "gt/job/config.h"
 #include "gt/passes/framework/manager.h"
 #include "gt/passes/framework/process_groups.h"
-#include "gt/passes/pipeline/pipeline.h"
 #include "gt/sim/timeline.h"
 
 namespace gt {
@@ -44,7 +44,6 @@ class StepCompiler {
   std::optional<Timeline> Predict(const Graph& graph);
 
  private:
-  PipelineOptions PipelineFor(const Graph& graph, const EpOverlapSection& overlap);
   JobFacts Facts();
   PassList Passes() const;
   PipelineReport Run(PassList passes, Graph& graph, PassContext& context);
@@ -56,7 +55,7 @@ class StepCompiler {
   Audience audience_;
   StepCosts costs_;
   std::unique_ptr<ProcessGroups> groups_;
-  PipelineOptions options_;  // of the step that was compiled last
+  std::string pipeline_;  // of the step that was compiled last
   std::unique_ptr<Graph> unordered_;
 };
 

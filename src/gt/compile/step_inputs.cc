@@ -26,7 +26,7 @@ PrepareInputs OpenChunkedDim(const EpOverlapSection& overlap, int64_t parts) {
   const bool sequence = overlap.chunk_dim == ChunkDim::kSeq;
   SymbolicDim open{.identity = sequence ? "sequence" : "batch",
                    .low = overlap.num_chunks,
-                   .multiple = sequence ? parts : 1};
+                   .multiple = parts};
   return [open, dim = size_t{sequence}](std::span<StepInput> inputs) {
     for (StepInput& input : inputs) {
       if (input.name == "valid_tokens") continue;

@@ -17,8 +17,8 @@ std::vector<StepInput> StepInputs(const Config& config, const Mesh& mesh);
 // Whether passes cut the captured step into chunks; `enabled` is not auto.
 bool ChunksGraph(const EpOverlapSection& overlap);
 
-// Opens the dimension that is cut. Under tensor parallelism a rank has one of `parts` parts of every
-// sequence between the layers: that part is then the symbol.
+// Opens the dimension that is cut. Where a rank has one of `parts` parts of it, that part is the symbol:
+// under tensor parallelism of every sequence between the layers, in a placed step of the batch of all.
 PrepareInputs OpenChunkedDim(const EpOverlapSection& overlap, int64_t parts);
 
 // Opens the batch dimension, so that one graph runs batches of any size.

@@ -1,5 +1,6 @@
 #include "gt/job/config.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -404,6 +405,60 @@ TEST(EpOverlapConfig, TheGraphStrategyNeedsAGraphToRewrite) {
               c.compile.ep_overlap.enabled = AutoSwitch::kFalse;
             }),
             "");
+}
+
+// Its policy rewrites the captured graph and decides about memory, chunks and places of collectives.
+TEST(AutoparallelBackendConfig, RefusesWhatDecidesTheSame) {
+  const auto problem = [](const std::function<void(Config&)>& change) {
+    Config config;
+    config.compile.inductor_compilation = InductorCompilation::kAutoparallelBackend;
+    change(config);
+    try {
+      Validate(config);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kConflictingOptions) << error.what();
+      return error.message();
+    }
+    return std::string();
+  };
+  struct Refusal {
+    std::function<void(Config&)> change;
+    std::string_view names;
+  };
+  const Refusal refusals[] = {
+      {[](Config& c) { c.compile.mode = CompileMode::kEager; }, "compile.mode eager"},
+      {[](Config& c) { c.compile.enable_passes = false; }, "compile.enable_passes=false"},
+      {[](Config& c) { c.compile.memory_policy = MemoryPolicy::kFull; },
+       "compile.memory_policy full"},
+      {[](Config& c) { c.compile.enable_fsdp_dense_region_overlap = true; },
+       "compile.enable_fsdp_dense_region_overlap"},
+      {[](Config& c) { c.compile.ep_overlap.enabled = AutoSwitch::kTrue; },
+       "compile.ep_overlap.enabled"},
+  };
+  for (const Refusal& refusal : refusals) {
+    EXPECT_NE(
+        problem(refusal.change)
+            .find(fmt::format("autoparallel_backend does not go together with {}", refusal.names)),
+        std::string::npos)
+        << refusal.names;
+    // The other values go together with all of them.
+    for (InductorCompilation other :
+         {InductorCompilation::kNone, InductorCompilation::kRegional, InductorCompilation::kFull}) {
+      const std::string said = problem([&](Config& c) {
+        refusal.change(c);
+        c.compile.inductor_compilation = other;
+      });
+      EXPECT_EQ(said.find("autoparallel_backend"), std::string::npos) << said;
+    }
+  }
+  EXPECT_EQ(problem([](Config&) {}), "");
+  // Chunks that the modules make themselves are in the captured graph, and auto can say no.
+  EXPECT_EQ(problem([](Config& c) {
+              c.compile.ep_overlap.enabled = AutoSwitch::kTrue;
+              c.compile.ep_overlap.strategy = ChunkStrategy::kEager;
+            }),
+            "");
+  EXPECT_EQ(problem([](Config& c) { c.compile.ep_overlap.enabled = AutoSwitch::kAuto; }), "");
 }
 
 TEST(ShareGpuConfig, NeedsAGpuAndABackendThatShares) {

@@ -1,6 +1,9 @@
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include "gt/base/error.h"
 #include "gt/base/fqn_pattern.h"
@@ -75,6 +78,38 @@ void CheckAutoparallel(const Config& config, Problems& problems) {
   }
 }
 
+// The policy of AutoParallel's backend rewrites the captured graph, and decides about memory, chunks
+// and the places of collectives itself.
+void CheckAutoparallelBackend(const CompileSection& compile, Problems& problems) {
+  if (compile.inductor_compilation != InductorCompilation::kAutoparallelBackend) return;
+  const auto refuse = [&problems](std::string_view option, std::string_view why) {
+    problems.Add(ErrorCode::kConflictingOptions,
+                 "compile.inductor_compilation autoparallel_backend does not go together with "
+                 "compile.{}: {}",
+                 option, why);
+  };
+  if (compile.mode != CompileMode::kAotFxTrace) {
+    refuse(fmt::format("mode {}", EnumName(compile.mode)),
+           "it compiles the captured graph; use compile.mode aot_fx_trace");
+  }
+  if (!compile.enable_passes) refuse("enable_passes=false", "its policy is a list of passes");
+  if (compile.memory_policy != MemoryPolicy::kNone) {
+    refuse(fmt::format("memory_policy {}", EnumName(compile.memory_policy)),
+           "it recomputes by stages of compile.ac_stage_size_gb; leave the policy out");
+  }
+  if (compile.enable_fsdp_dense_region_overlap) {
+    refuse("enable_fsdp_dense_region_overlap",
+           "it places collectives by compile.max_compute_pre_fetch; leave one of them out");
+  }
+  const bool cuts = compile.ep_overlap.enabled == AutoSwitch::kTrue &&
+                    compile.ep_overlap.strategy == ChunkStrategy::kGraph;
+  if (cuts) {
+    refuse("ep_overlap.enabled",
+           "it cuts no graph; use compile.inductor_compilation none, regional or full, or "
+           "compile.ep_overlap.strategy eager");
+  }
+}
+
 void CheckMoeLoad(const Config& config, Problems& problems) {
   const std::string& text = config.debug.moe_load;
   if (std::string why = MoeLoadProblem(text); !why.empty()) {
@@ -108,6 +143,7 @@ void CheckTogether(const Config& config, Problems& problems) {
   }
   CheckEpOverlap(config, rewrites, problems);
   CheckAutoparallel(config, problems);
+  CheckAutoparallelBackend(compile, problems);
   CheckMoeLoad(config, problems);
   if (config.validation.enable && config.validation.dataset_path.empty()) {
     problems.Add(ErrorCode::kMissingArgument,

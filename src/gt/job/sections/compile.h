@@ -9,6 +9,9 @@
 #include "gt/base/text.h"
 #include "gt/config/auto_switch.h"
 #include "gt/config/option_struct.h"
+#include "gt/passes/autoparallel/bucket_by_size_options.h"
+#include "gt/passes/autoparallel/prefetch_collectives_options.h"
+#include "gt/passes/autoparallel/staged_recompute_options.h"
 #include "gt/passes/chunk/chunk_options.h"
 #include "gt/passes/fsdp/bucket_fsdp_options.h"
 #include "gt/passes/memory/cpu_offload_options.h"
@@ -20,12 +23,18 @@ namespace gt {
 
 enum class CompileMode { kEager, kAotFxTrace };
 enum class ExecutorKind { kFast, kReference };
+// What generated kernels are made of, and with the last, whose policy decides between capture and
+// kernels (compile/post_trace_policy.h).
+enum class InductorCompilation { kNone, kRegional, kFull, kAutoparallelBackend };
 
 template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<CompileMode> = {"eager",
                                                                             "aot_fx_trace"};
 template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<ExecutorKind> = {"fast", "reference"};
+template <>
+inline constexpr std::array<std::string_view, 4> kEnumNames<InductorCompilation> = {
+    "none", "regional", "full", "autoparallel_backend"};
 
 struct EpOverlapSection {
   GT_OPTION(AutoSwitch, enabled, AutoSwitch::kFalse, Any(),
@@ -128,6 +137,26 @@ struct CompileSection {
   GT_OPTION(bool, enable_fsdp_dense_region_overlap, false, Any(),
             "with fsdp_bucketing: place collectives of parameters and gradients where dense layers "
             "compute, away from exchanges of tokens");
+  GT_OPTION(InductorCompilation, inductor_compilation, InductorCompilation::kNone, Any(),
+            "what generated kernels replace: no operator, regions, or the full graph as one "
+            "region; autoparallel_backend is full, with the policy of AutoParallel's backend in "
+            "place of memory_policy, fsdp_prefetch and ep_overlap. Changes no bit; where no "
+            "kernels are generated, operators run");
+  GT_OPTION_OF(StagedRecomputeOptions, stage_size_gb, ac_stage_size_gb,
+               "with autoparallel_backend: GiB that the forward produces between values that are "
+               "kept for the backward; 0: the square root of what it produces in all");
+  GT_OPTION_OF(BucketBySizeOptions, cap_mb, bucket_cap_mb,
+               "with autoparallel_backend and fsdp_bucketing: MiB of parameters or gradients that "
+               "are sent together, at the most");
+  GT_OPTION_OF(BucketBySizeOptions, max_span, max_topo_span,
+               "with autoparallel_backend and fsdp_bucketing: nodes from the first to the last "
+               "collective that are sent together, at the most; 0: any number");
+  GT_OPTION_OF(PrefetchCollectivesOptions, distance, max_compute_pre_fetch,
+               "with autoparallel_backend: matrix products and attention by which a gather of "
+               "parameters starts ahead of its use, at the most");
+  GT_OPTION_OF(PrefetchCollectivesOptions, in_flight_gb, max_in_flight_gb,
+               "with autoparallel_backend: GiB that collectives may have under way at the same "
+               "time");
   GT_OPTION(CostSource, costs, CostSource::kEstimated, Any(),
             "how long operators take, for schedules and predictions: estimated from their "
             "arithmetic and bytes, or measured on the device before the first step");

@@ -1,5 +1,6 @@
 #include <algorithm>
-#include <unordered_map>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include "gt/base/error.h"
@@ -61,7 +62,7 @@ class Scheduler {
                      [](const Start& a, const Start& b) { return a.at < b.at; });
   }
 
-  // Blocks in the order in which they are needed; each starts where the one `prefetch` before it
+  // Units in the order in which they are needed; each starts where the one `prefetch` before it
   // begins to be used.
   void PlanGathers(bool backward, int64_t prefetch) {
     std::vector<int32_t> needed;  // buckets, in order
@@ -74,19 +75,24 @@ class Scheduler {
     std::stable_sort(needed.begin(), needed.end(), [this](int32_t a, int32_t b) {
       return buckets_[Index(a)].position < buckets_[Index(b)].position;
     });
-    std::vector<int32_t> begins;                // of blocks
-    std::unordered_map<Name, int64_t> numbers;  // of blocks
+    // A block, or what was chosen otherwise.
+    using Unit = std::pair<std::string_view, int32_t>;
+    const auto unit_of = [this](int32_t bucket) {
+      const Key& key = buckets_[Index(bucket)].key;
+      return Unit(key.unit.str(), key.part);
+    };
+    std::vector<int32_t> begins;      // of units
+    std::map<Unit, int64_t> numbers;  // of units
     for (int32_t bucket : needed) {
-      const bool is_new =
-          numbers.try_emplace(buckets_[Index(bucket)].key.unit, begins.size()).second;
+      const bool is_new = numbers.try_emplace(unit_of(bucket), begins.size()).second;
       if (is_new) begins.push_back(buckets_[Index(bucket)].position);
     }
-    // By blocks: of two blocks that start at one position, the one needed first is first.
+    // By units: of two that start at one position, the one needed first is first.
     std::stable_sort(needed.begin(), needed.end(), [&](int32_t a, int32_t b) {
-      return numbers.at(buckets_[Index(a)].key.unit) < numbers.at(buckets_[Index(b)].key.unit);
+      return numbers.at(unit_of(a)) < numbers.at(unit_of(b));
     });
     for (int32_t bucket : needed) {
-      const int64_t block = numbers.at(buckets_[Index(bucket)].key.unit);
+      const int64_t block = numbers.at(unit_of(bucket));
       const int32_t start = backward ? std::min(BackwardBegin(), begins[0]) : 0;
       const int32_t at = block < prefetch ? start : begins[static_cast<size_t>(block - prefetch)];
       gathers_.push_back({at, bucket});

@@ -1,68 +1,19 @@
 #include "gt/passes/fsdp/fsdp_buckets.h"
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "gt/analysis/aliasing.h"
 #include "gt/analysis/collectives.h"
-#include "gt/analysis/roles.h"
 #include "gt/base/error.h"
 #include "gt/ops/rules.h"
 #include "gt/passes/fsdp/reassign_fsdp_all_gathers.h"
 
 namespace gt::fsdp {
 namespace {
-
-// Where a module is in the model. Modules outside of blocks are told apart by the first
-// component of their names; those that run after the last block, the head, count as one.
-class Modules {
- public:
-  struct Place {
-    Name unit;     // the block, or the module outside of blocks
-    Name experts;  // the module whose parameters differ from rank to rank; empty: dense
-    bool is_block = false;
-  };
-
-  explicit Modules(const Graph& graph) : roles_(graph) {
-    for (const Node* node : graph.nodes()) {
-      if (node->meta().phase == Phase::kBackward) continue;
-      const Place& place = Of(node->meta().module);
-      ends_[place.unit] = node->number();
-      if (place.is_block) end_of_blocks_ = node->number();
-    }
-  }
-
-  const Place& Of(Name module) {
-    auto [found, is_new] = places_.try_emplace(module);
-    if (is_new) found->second = Find(module);
-    return found->second;
-  }
-  bool IsHead(const Place& place) const {
-    if (place.is_block || end_of_blocks_ < 0) return false;
-    auto end = ends_.find(place.unit);
-    return end != ends_.end() && end->second > end_of_blocks_;
-  }
-
- private:
-  Place Find(Name module) {
-    const Roles::Place& place = roles_.Of(module);
-    const bool is_block = place.block >= 0;
-    const std::string& name = module.str();
-    return {.unit = is_block ? place.block_module : Name(name.substr(0, name.find('.'))),
-            .experts = place.experts,
-            .is_block = is_block};
-  }
-
-  Roles roles_;
-  std::unordered_map<Name, Place> places_;
-  std::unordered_map<Name, int32_t> ends_;  // last node of the forward, by unit
-  int32_t end_of_blocks_ = -1;
-};
 
 struct KeyHash {
   size_t operator()(const Key& key) const {
@@ -74,6 +25,7 @@ struct KeyHash {
     mix(std::hash<const void*>()(key.op));
     mix(static_cast<size_t>(key.chunk) * 4 + static_cast<size_t>(key.dtype) * 2 + key.backward);
     mix(static_cast<size_t>(key.behind) * 3 + static_cast<size_t>(key.alone));
+    mix(static_cast<size_t>(key.part));
     return hash;
   }
 };
@@ -115,11 +67,12 @@ Node* WaitOf(const Node& collective) {
 // Finds members, and sorts the nodes around them into chains and tails.
 class MemberFinder {
  public:
-  MemberFinder(Graph& graph, PassContext& context, std::vector<Bucket>& buckets)
+  MemberFinder(Graph& graph, PassContext& context, BucketChooser& chooser,
+               std::vector<Bucket>& buckets)
       : graph_(graph),
+        chooser_(chooser),
         buckets_(buckets),
         origins_(context.Get<ParameterOrigins>(graph)),
-        modules_(graph),
         escaping_(context.Get<EscapingStorage>(graph)),
         facts_(static_cast<size_t>(graph.node_count())) {}
 
@@ -133,7 +86,7 @@ class MemberFinder {
     SortByPosition(first_reduction);
     AssignTails();
     for (Bucket& bucket : buckets_) SortMembers(bucket);
-    NameBuckets();
+    chooser_.NameBuckets(buckets_);
   }
 
   // The nodes that stay, by their positions; null where a node moves or is removed.
@@ -211,6 +164,7 @@ class MemberFinder {
     if (!node.meta().fsdp_bucket.empty()) return;  // an earlier run's
     const bool gathers = node.op().collective == Collective::kAllGather;
     const bool has_source = !IsReduced(*node.operand(0));
+    if (!chooser_.Takes(node, /*follows=*/!has_source)) return;
     Node* wait = WaitOf(node);
     Member member{&node, wait, parameter, kNever, false, {}};
     if (wait == nullptr || !CanBePacked(node, has_source) ||
@@ -305,15 +259,13 @@ class MemberFinder {
     return first;
   }
 
-  Key KeyOf(const Member& member) {
+  // What members of one bucket must have in common, whoever chooses.
+  static Key CommonKey(const Member& member) {
     const Node& node = *member.collective;
     const Operator& op = node.op();
-    const Modules::Place& place = PlaceOf(member);
     Key key;
     key.op = &op;
     key.backward = node.meta().phase == Phase::kBackward;
-    key.unit = modules_.IsHead(place) ? Name() : place.unit;
-    key.experts = place.experts;
     key.group = Name(GroupOf(node));
     if (int at = op.schema.Find("reduce_op"); at >= 0) {
       key.reduction = Name(std::get<std::string>(node.arg(at)));
@@ -330,11 +282,14 @@ class MemberFinder {
     return key;
   }
 
-  // A parameter of the model itself is known by its own name.
-  const Modules::Place& PlaceOf(const Member& member) {
-    Name module = member.collective->meta().module;
-    if (module.empty()) module = Name(graph_.inputs()[Index(member.parameter)]->name);
-    return modules_.Of(module);
+  std::vector<Candidate> Chosen(const std::vector<Member>& members) {
+    std::vector<Candidate> candidates;
+    candidates.reserve(members.size());
+    for (const Member& member : members) {
+      candidates.push_back({&member, CommonKey(member), Of(*member.wait).deadline});
+    }
+    chooser_.Choose(candidates);
+    return candidates;
   }
 
   int32_t Add(const Key& key, Member member) {
@@ -345,31 +300,30 @@ class MemberFinder {
   }
 
   void AddGathers() {
-    for (Member& member : gathers_) {
-      const int32_t position = member.position;
-      Bucket& bucket = buckets_[Index(Add(KeyOf(member), std::move(member)))];
-      bucket.position = std::min(bucket.position, position);
+    for (const Candidate& candidate : Chosen(gathers_)) {
+      Bucket& bucket = buckets_[Index(Add(candidate.key, *candidate.member))];
+      bucket.position = std::min(bucket.position, candidate.member->position);
     }
   }
 
   void AddReductions() {
     FindDeadlines();
-    std::vector<Key> keys;
+    std::vector<Candidate> candidates = Chosen(reductions_);
     std::unordered_map<Key, int32_t, KeyHash> complete;  // where the last gradient is made
-    for (const Member& member : reductions_) {
-      keys.push_back(KeyOf(member));
-      int32_t& last = complete.try_emplace(keys.back(), member.position).first->second;
-      last = std::max(last, member.position);
+    for (const Candidate& candidate : candidates) {
+      const int32_t position = candidate.member->position;
+      int32_t& last = complete.try_emplace(candidate.key, position).first->second;
+      last = std::max(last, position);
     }
-    for (size_t i = 0; i < reductions_.size(); ++i) {
-      Member& member = reductions_[i];
+    for (Candidate& candidate : candidates) {
+      const Member& member = *candidate.member;
       // A node needs this one before the gradients of the others are available.
-      if (Of(*member.wait).deadline <= complete.at(keys[i])) {
-        keys[i].alone = member.collective->number();
+      if (candidate.deadline <= complete.at(candidate.key)) {
+        candidate.key.alone = member.collective->number();
       }
-      const int32_t position = member.position;
-      Bucket& bucket = buckets_[Index(Add(keys[i], std::move(member)))];
-      bucket.position = bucket.members.size() == 1 ? position : std::max(bucket.position, position);
+      Bucket& bucket = buckets_[Index(Add(candidate.key, member))];
+      bucket.position =
+          bucket.members.size() == 1 ? member.position : std::max(bucket.position, member.position);
     }
   }
 
@@ -416,11 +370,12 @@ class MemberFinder {
   }
 
   void AddAfter(Member member, int32_t in_front) {
-    Key key = KeyOf(member);
-    key.behind = in_front;
+    Candidate candidate{&member, CommonKey(member)};
+    candidate.key.behind = in_front;
+    chooser_.Choose({&candidate, 1});
     const Node& wait = *member.wait;
     const size_t count = buckets_.size();
-    const int32_t bucket = Add(key, std::move(member));
+    const int32_t bucket = Add(candidate.key, std::move(member));
     Of(wait).bucket = bucket;
     if (buckets_.size() == count) return;
     buckets_.back().finished_at = buckets_[Index(in_front)].finished_at + 1;
@@ -445,49 +400,10 @@ class MemberFinder {
                      [](const Member& a, const Member& b) { return a.parameter < b.parameter; });
   }
 
-  // By what they hold; the head's by all its modules, whichever of them a bucket has. Where a block
-  // needs several (groups, dtypes, chunks), the later ones are numbered in the order of their first
-  // parameters: the same parameters then have the same name in both directions.
-  void NameBuckets() {
-    const Name head(HeadName());
-    std::vector<Bucket*> ordered;
-    for (Bucket& bucket : buckets_) ordered.push_back(&bucket);
-    std::stable_sort(ordered.begin(), ordered.end(), [](const Bucket* a, const Bucket* b) {
-      return a->members[0].parameter < b->members[0].parameter;
-    });
-    std::map<std::pair<const Operator*, bool>, std::unordered_map<Name, int>> taken;
-    for (Bucket* bucket : ordered) {
-      const Key& key = bucket->key;
-      Name name = key.unit.empty() ? head : key.unit;
-      if (!key.experts.empty()) name = key.experts;
-      const int count = ++taken[{key.op, key.backward}][name];
-      bucket->name = count == 1 ? name : Name(fmt::format("{}.bucket{}", name.str(), count));
-    }
-  }
-
-  std::string HeadName() {
-    std::vector<std::pair<int32_t, Name>> parts;
-    for (const Bucket& bucket : buckets_) {
-      if (!bucket.key.unit.empty()) continue;
-      for (const Member& member : bucket.members) {
-        parts.emplace_back(member.parameter, PlaceOf(member).unit);
-      }
-    }
-    std::stable_sort(parts.begin(), parts.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
-    std::string name;
-    std::unordered_set<Name> seen;
-    for (const auto& [parameter, unit] : parts) {
-      if (!seen.insert(unit).second) continue;
-      name += (name.empty() ? "" : "+") + unit.str();
-    }
-    return name;
-  }
-
   Graph& graph_;
+  BucketChooser& chooser_;
   std::vector<Bucket>& buckets_;
   const ParameterOrigins& origins_;
-  Modules modules_;
   const EscapingStorage& escaping_;
   std::vector<Facts> facts_;  // by number
   std::vector<Member> gathers_, reductions_;
@@ -499,9 +415,9 @@ class MemberFinder {
 
 }  // namespace
 
-Buckets FindBuckets(Graph& graph, PassContext& context) {
+Buckets FindBuckets(Graph& graph, PassContext& context, BucketChooser& chooser) {
   Buckets found;
-  MemberFinder finder(graph, context, found.buckets);
+  MemberFinder finder(graph, context, chooser, found.buckets);
   finder.Find();
   found.staying = finder.Staying();
   found.left_alone = finder.left_alone();

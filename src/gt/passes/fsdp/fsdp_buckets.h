@@ -1,9 +1,11 @@
-// The buckets that FSDP collectives are packed into (passes/fsdp/bucket_fsdp.h): which collectives belong
-// together, and which nodes around them move with them.
+// The buckets that FSDP collectives are packed into: which collectives count, which nodes around them
+// move with them, and how they are packed and placed. Which of them travel together is decided by a
+// BucketChooser: passes/fsdp/bucket_fsdp.h packs by block, passes/autoparallel/bucket_by_size.h by size.
 #pragma once
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "gt/ir/graph.h"
@@ -20,8 +22,10 @@ inline size_t Index(const Node& node) { return Index(node.number()); }
 struct Key {
   const Operator* op = nullptr;
   bool backward = false;
-  Name unit;  // empty for the head
+  // From the chooser: the block and its experts (the unit is empty for the head), or a number.
+  Name unit;
   Name experts;
+  int32_t part = -1;
   Name group;
   Name reduction;  // "sum"; empty for gathers
   int64_t ranks = 1;
@@ -68,11 +72,37 @@ struct Buckets {
   std::vector<Node*> staying;
   int64_t left_alone = 0;  // gathers and reductions that cannot be packed or moved
 };
-// Numbers the nodes.
-Buckets FindBuckets(Graph& graph, PassContext& context);
+
+// A member that has no bucket yet.
+struct Candidate {
+  const Member* member = nullptr;
+  Key key;  // what members of one bucket must have in common in any case
+  // The first node that needs the result and does not move with it.
+  int32_t deadline = kNever;
+};
+
+// Decides which collectives travel together.
+class BucketChooser {
+ public:
+  virtual ~BucketChooser() = default;
+  // Whether a gather of a parameter or a reduction of a gradient is packed at all; one that is not
+  // stays as it is. `follows`: it reduces once more what another member has reduced.
+  virtual bool Takes(const Node& collective, bool follows) = 0;
+  // Completes the keys. Called with all gathers, with all reductions, each in the order of the graph,
+  // and with single ones that reduce once more, whose keys name the bucket that they are behind.
+  virtual void Choose(std::span<Candidate> candidates) = 0;
+  virtual void NameBuckets(std::vector<Bucket>& buckets) = 0;
+};
+
+// The nodes must be numbered.
+Buckets FindBuckets(Graph& graph, PassContext& context, BucketChooser& chooser);
+
+// Makes one collective of each bucket with several members. New nodes are at the end of the graph
+// until OrderBuckets finds their places.
+void PackBuckets(Graph& graph, Buckets& found);
 
 // Finds the places of packed buckets and puts the graph into its new order. Gathers start `prefetch`
-// blocks ahead of their use.
+// units (or parts) ahead of their use.
 void OrderBuckets(Graph& graph, const Buckets& found, int64_t prefetch);
 
 }  // namespace gt::fsdp

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "gt/analysis/aliasing.h"
 #include "gt/analysis/parameter_nodes.h"
 #include "gt/analysis/roles.h"
 #include "gt/base/error.h"
@@ -52,7 +51,7 @@ class Decisions {
     const Node* exchange = ExchangeAfter(node);
     if (exchange != nullptr) return Of(*exchange);
     if (node.op().aliasing == Aliasing::kAlways) return Again();
-    return KeptByPolicy(node) || MustKeep(node) ? Recompute::kMustSave : Again();
+    return KeptByPolicy(node) || IsAlwaysKept(node, returned_) ? Recompute::kMustSave : Again();
   }
 
   Recompute Again() const {
@@ -66,16 +65,6 @@ class Decisions {
     const Node* producer = node.operand(0)->producer();
     return producer != nullptr && producer->op().collective != Collective::kNone ? producer
                                                                                  : nullptr;
-  }
-
-  // What cannot be recomputed under any policy, or is alive until the end anyway.
-  bool MustKeep(const Node& node) const {
-    if (!HarmOfRepeating(node).empty()) return true;
-    // Updates of buffers and whatever else the step returns.
-    for (int32_t i = 0; i < node.result_count(); ++i) {
-      if (returned_.Contains(*node.result(i))) return true;
-    }
-    return false;
   }
 
   bool KeptByPolicy(const Node& node) {
@@ -201,6 +190,15 @@ std::string_view HarmOfRepeating(const Node& node) {
   if (op.side_effect) return "it would have its effect twice";
   if (op.generator_state) return "it would find the generator in another state";
   return {};
+}
+
+bool IsAlwaysKept(const Node& node, const EscapingStorage& returned) {
+  if (!HarmOfRepeating(node).empty()) return true;
+  // Updates of buffers and whatever else the step returns.
+  for (int32_t i = 0; i < node.result_count(); ++i) {
+    if (returned.Contains(*node.result(i))) return true;
+  }
+  return false;
 }
 
 bool SaveSelector::Selects(const Node& node) const {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gt/analysis/aliasing.h"
 #include "gt/passes/framework/pass.h"
 #include "gt/passes/memory/memory_policy_options.h"
 
@@ -36,6 +37,10 @@ std::string_view WhyKept(const Operator& op);
 // What would go wrong if the node were recomputed, such as "it would have its effect twice";
 // empty: nothing.
 std::string_view HarmOfRepeating(const Node& node);
+
+// Whether no policy computes the node again: it cannot be repeated, or its results are alive until the
+// end anyway, because the step returns them.
+bool IsAlwaysKept(const Node& node, const EscapingStorage& returned);
 
 // What `full` keeps on request: the results of one operator in the modules that a pattern
 // (base/fqn_pattern.h) names.

@@ -9,57 +9,17 @@
 #include <utility>
 
 #include "gt/analysis/dependencies.h"
-#include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/ir/builder.h"
 #include "gt/passes/overlap/measure_peak.h"
+#include "gt/passes/overlap/order_contest.h"
 #include "gt/passes/overlap/order_text.h"
 #include "gt/passes/overlap/overlap_order.h"
 #include "gt/passes/overlap/overlap_structural.h"
 
 namespace gt {
 namespace {
-
-// Orders that were tried: the fastest of all, and the fastest within the budget. If none is within it,
-// the one that exceeds it least.
-class Contest {
- public:
-  explicit Contest(int64_t budget) : budget_(budget) {}
-
-  // Returns whether the order is within the budget.
-  bool Enter(std::string_view name, OverlapOrder::Result result) {
-    log::Debug("overlap, {}: {:.1f} ms, {} of {} allowed", name, result.microseconds / 1e3,
-               ByteText(result.peak), budget_ == kNoLimit ? "any" : ByteText(budget_));
-    const bool fits = result.peak <= budget_;
-    ++entered_;
-    if (!fits) ++over_budget_;
-    if (!fastest_ || result.microseconds < fastest_->microseconds) {
-      fastest_ = {{}, result.microseconds, result.peak};
-    }
-    if (!best_ || IsBetter(result, *best_)) best_ = std::move(result);
-    return fits;
-  }
-
-  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
-
-  const OverlapOrder::Result& best() const { return *best_; }
-  const OverlapOrder::Result& fastest() const { return *fastest_; }  // without its order
-  int64_t entered() const { return entered_; }
-  int64_t over_budget() const { return over_budget_; }
-
- private:
-  bool IsBetter(const OverlapOrder::Result& a, const OverlapOrder::Result& b) const {
-    const int64_t excess_a = std::max<int64_t>(a.peak - budget_, 0);
-    const int64_t excess_b = std::max<int64_t>(b.peak - budget_, 0);
-    if (excess_a != excess_b) return excess_a < excess_b;
-    return a.microseconds < b.microseconds;
-  }
-
-  int64_t budget_;
-  std::optional<OverlapOrder::Result> best_, fastest_;
-  int64_t entered_ = 0, over_budget_ = 0;
-};
 
 bool InBody(const Node& node) {
   return node.meta().chunk != nullptr && node.meta().chunk->role == ChunkRole::kBody;
@@ -135,7 +95,7 @@ bool EpOverlapSchedule::SplitReads(Graph& graph) {
 
 // Of the memory that the step allocates, which has its peak at `peak` as it is.
 int64_t EpOverlapSchedule::BudgetFor(const Graph& graph, PassContext& context, int64_t peak) const {
-  int64_t budget = Contest::kNoLimit;
+  int64_t budget = OrderContest::kNoLimit;
   const int64_t total =
       options_.memory_budget > 0 ? options_.memory_budget : context.MemoryBudget();
   if (total > 0) budget = std::max<int64_t>(total - context.ConstantBytes(graph), 0);
@@ -155,7 +115,7 @@ std::vector<int32_t> EpOverlapSchedule::OrderByCost(Graph& graph, PassContext& c
   OverlapOrder::Result given = orders.AsItIs();
   const int64_t budget = BudgetFor(graph, context, given.peak);
   microseconds_before_ += static_cast<int64_t>(given.microseconds);
-  Contest contest(budget);
+  OrderContest contest(budget);
   // As all ranks will apply it.
   auto placed = [&](const OverlapOrder::Result& result) {
     return orders.Judge(common.Placed(result.order));
@@ -172,7 +132,7 @@ std::vector<int32_t> EpOverlapSchedule::OrderByCost(Graph& graph, PassContext& c
   const int32_t unit = orders.exchanges_per_region();
   for (int32_t window : {unit / 2, 2 * unit / 3, unit, 2 * unit}) {
     const std::string name = fmt::format("within {} exchanges", window);
-    if (contest.Enter(name, placed(orders.WithinWindow(window, Contest::kNoLimit)))) continue;
+    if (contest.Enter(name, placed(orders.WithinWindow(window, OrderContest::kNoLimit)))) continue;
     contest.Enter(name + ", held back", placed(orders.WithinWindow(window, budget)));
   }
   // As many tries as take about as long as everything above, at the least.
@@ -185,7 +145,7 @@ std::vector<int32_t> EpOverlapSchedule::OrderByCost(Graph& graph, PassContext& c
   candidates_ += contest.entered();
   over_budget_ += contest.over_budget();
   microseconds_after_ += static_cast<int64_t>(best.microseconds);
-  if (contest.fastest().microseconds < best.microseconds && budget != Contest::kNoLimit) {
+  if (contest.fastest().microseconds < best.microseconds && budget != OrderContest::kNoLimit) {
     bytes_missing_ += contest.fastest().peak - budget;
     microseconds_unlimited_ += static_cast<int64_t>(contest.fastest().microseconds);
   }

@@ -10,6 +10,7 @@
 
 #include "gt/base/error.h"
 #include "gt/base/text.h"
+#include "gt/passes/overlap/node_keys.h"
 #include "gt/passes/overlap/rank_local_nodes.h"
 #include "gt/sim/cost_model.h"
 #include "gt/sim/queues.h"
@@ -71,8 +72,7 @@ std::vector<int32_t> ReadRuns(std::string_view text, size_t count) {
   return indices;
 }
 
-constexpr size_t kKeyDigits = 12;
-constexpr uint64_t kKeyMask = (uint64_t{1} << (4 * kKeyDigits)) - 1;
+constexpr size_t kKeyDigits = NodeKeys::kDigits;
 
 std::vector<uint64_t> ReadKeys(std::string_view text) {
   std::vector<uint64_t> keys;
@@ -86,23 +86,6 @@ std::vector<uint64_t> ReadKeys(std::string_view text) {
     keys.push_back(key);
   }
   return keys;
-}
-
-// What a node is on every rank, but for how many of the kind came before it.
-uint64_t KindOf(const Node& node) {
-  Xxh64 digest;
-  auto update = [&digest](std::string_view text) {
-    digest.Update(std::as_bytes(std::span(text)));
-    digest.Update(std::as_bytes(std::span("\n", 1)));
-  };
-  update(node.op().name.str());
-  update(node.meta().module.str());
-  update(Spelling(node.meta().phase));
-  if (const auto& chunk = node.meta().chunk) {
-    update(fmt::format("{} {} {}", chunk->id, chunk->region.str(), chunk->backward));
-  }
-  if (node.op().group_arg >= 0) update(std::get<std::string>(node.arg(node.op().group_arg)));
-  return digest.Digest();
 }
 
 }  // namespace
@@ -173,7 +156,7 @@ CommonOrder::CommonOrder(const Graph& graph, const Dependencies& dependencies)
       synchronizes_(static_cast<size_t>(dependencies.count()), false) {
   const RankLocalNodes parts(graph, dependencies);
   const SymbolValues hints = graph.shapes().Hints();
-  std::unordered_map<uint64_t, uint64_t> seen;  // of each kind
+  NodeKeys keys;
   Xxh64 digest;
   for (int32_t number = 0; number < dependencies.count(); ++number) {
     const auto at = static_cast<size_t>(number);
@@ -182,8 +165,7 @@ CommonOrder::CommonOrder(const Graph& graph, const Dependencies& dependencies)
     synchronizes_[at] =
         !QueueOf(node).empty() || AwaitedBy(node) != nullptr || node.op().reads_data;
     if (!synchronizes_[at] && (parts.own[at] || !TakesTime(node, hints))) continue;
-    const uint64_t kind = KindOf(node);
-    const uint64_t key = (kind ^ (++seen[kind] * 0x9e3779b97f4a7c15)) & kKeyMask;
+    const uint64_t key = keys.Next(node);
     index_of_[at] = static_cast<int32_t>(numbers_.size());
     numbers_.push_back(number);
     keys_.push_back(key);

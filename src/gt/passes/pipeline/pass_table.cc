@@ -1,6 +1,10 @@
 // All passes. A new one is a line here and an include above it.
 #include <array>
 
+#include "gt/passes/autoparallel/bucket_by_size.h"
+#include "gt/passes/autoparallel/prefetch_collectives.h"
+#include "gt/passes/autoparallel/staged_recompute.h"
+#include "gt/passes/autoparallel/tag_parameter_gathers.h"
 #include "gt/passes/chunk/chunk.h"
 #include "gt/passes/cleanup/canonicalize.h"
 #include "gt/passes/cleanup/common_subexpression_elimination.h"
@@ -44,6 +48,10 @@ constexpr std::array kPasses = {
     PassEntry{"ep_overlap_schedule", Make<EpOverlapSchedule>},
     PassEntry{"concretize", Make<Concretize>},
     PassEntry{"fsdp_dense_regions", Make<FsdpDenseRegions>},
+    PassEntry{"tag_parameter_gathers", Make<TagParameterGathers>},
+    PassEntry{"staged_recompute", Make<StagedRecompute>},
+    PassEntry{"bucket_by_size", Make<BucketBySize>},
+    PassEntry{"prefetch_collectives", Make<PrefetchCollectives>},
 };
 
 }  // namespace

@@ -70,7 +70,8 @@ std::vector<std::string> SpecsOf(const PipelineOptions& options) {
 }
 
 bool EndsThePipeline(const std::unique_ptr<Pass>& pass) {
-  return pass->info().name == "ep_overlap_schedule" || pass->info().name == "concretize";
+  const std::string_view name = pass->info().name;
+  return name == "ep_overlap_schedule" || name == "prefetch_collectives" || name == "concretize";
 }
 
 }  // namespace

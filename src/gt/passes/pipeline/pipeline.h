@@ -1,4 +1,4 @@
-// The passes that a train step goes through, in order.
+// The passes that a train step goes through under gt's own policy, in order.
 #pragma once
 
 #include <optional>
@@ -38,8 +38,8 @@ std::string DefaultPipelineText(const PipelineOptions& options = {});
 PassList DefaultPipeline(const PipelineOptions& options = {});
 
 // What --compile.passes makes of a job's pipeline. Empty: what it was. A text that begins with '+':
-// its passes run after the job's own, but before ep_overlap_schedule and concretize, since nothing
-// may undo the schedule and what is added finds sizes as symbols, like the passes before it. Any
+// its passes run after the job's own, but before ep_overlap_schedule, prefetch_collectives and
+// concretize, since nothing may undo the schedule and what is added finds sizes as symbols, like the passes before it. Any
 // other text replaces the whole pipeline.
 PassList ChangedPipeline(PassList passes, std::string_view change);
 

@@ -17,6 +17,7 @@
 #include "gt/ir/verifier.h"
 #include "gt/passes/framework/manager.h"
 #include "gt/passes/framework/registry.h"
+#include "gt/passes/pipeline/autoparallel_pipeline.h"
 #include "gt/sim/link_model.h"
 #include "gt/sim/live_memory.h"
 #include "gt/sim/timeline.h"
@@ -171,6 +172,28 @@ TEST(Pipeline, TextSaysEverything) {
   EXPECT_NE(text.find("chunk{modules=blocks.*,chunks=3}"), std::string::npos) << text;
   EXPECT_NE(text.find("bucket_fsdp{prefetch=2}"), std::string::npos) << text;
   EXPECT_EQ(PrintPipeline(DefaultPipeline(options)), text);
+}
+
+// The other policy: tags before what reads them, collectives before what packs and moves them.
+TEST(AutoparallelPipeline, OptionsDecideWhatRuns) {
+  EXPECT_EQ(AutoparallelPipelineText(),
+            "dce{drop_collectives=true},canonicalize,cse,dce{drop_collectives=true},"
+            "tag_parameter_gathers,staged_recompute,rematerialize,prefetch_collectives");
+  AutoparallelPipelineOptions options;
+  options.reshard_after_forward = false;
+  options.recompute.stage_size_gb = 2;
+  options.reassign_gathers = true;
+  options.buckets = {.cap_mb = 25};
+  options.prefetch.distance = 50;
+  const std::string text = AutoparallelPipelineText(options);
+  EXPECT_EQ(
+      text,
+      "dce{drop_collectives=true},canonicalize,cse,dce{drop_collectives=true},"
+      "tag_parameter_gathers{reshard=false},staged_recompute{stage_size_gb=2.0},rematerialize,"
+      "reassign_fsdp_all_gathers,bucket_by_size{cap_mb=25},prefetch_collectives{distance=50}");
+  EXPECT_EQ(PrintPipeline(ParsePipeline(text)), text);
+  EXPECT_EQ(PrintPipeline(ChangedPipeline(ParsePipeline("dce,prefetch_collectives"), "+cse")),
+            "dce,cse,prefetch_collectives");
 }
 
 TEST(Pipeline, ChangesAddOrReplace) {
@@ -358,6 +381,30 @@ int64_t Count(const PipelineReport& report, std::string_view pass, std::string_v
   }
   ADD_FAILURE() << "no counter " << counter << " of " << pass;
   return -1;
+}
+
+// A step through all of them: parameters are gathered again in
+// the backward, and what is predicted does not grow by the order.
+TEST(AutoparallelPipeline, RewritesAStep) {
+  auto graph = Parse(BlocksText(4, 256));
+  testing::DeclareLayers(*graph);
+  const int64_t nodes = graph->node_count();
+  PassContext context({.costs = Costs});
+  AutoparallelPipelineOptions options;
+  options.buckets.emplace();
+  const PipelineReport report =
+      PassManager(ParsePipeline(AutoparallelPipelineText(options)), {.write_reproducer = false})
+          .Run(*graph, context);
+  Verify(*graph);
+  EXPECT_NE(graph->node_count(), nodes);
+  EXPECT_EQ(Count(report, "tag_parameter_gathers", "gathers"), 4);
+  // Again in the backward, but for the first block, whose input has no gradient.
+  EXPECT_EQ(Count(report, "bucket_by_size", "gathers"), 4 + 3);
+  EXPECT_EQ(Count(report, "bucket_by_size", "gather_buckets"), 2);
+  EXPECT_LE(Count(report, "prefetch_collectives", "microseconds_after"),
+            Count(report, "prefetch_collectives", "microseconds_before"));
+  EXPECT_EQ(static_cast<int64_t>(OutcomeOf(*graph).microseconds),
+            Count(report, "prefetch_collectives", "microseconds_after"));
 }
 
 // What the schedule planned is what runs: no pass after it moves anything, dense regions least.

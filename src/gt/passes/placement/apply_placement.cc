@@ -74,7 +74,7 @@ class Rewriter {
         folding_(std::move(folding)),
         pieces_(std::move(pieces)),
         make_(local, rank_),
-        mover_(make_),
+        mover_(make_, OpenPieces()),
         experts_(whole, make_),
         calls_(make_, mover_,
                [this](const Node& node, std::vector<Value*> operands, std::vector<Argument> args) {
@@ -92,6 +92,19 @@ class Rewriter {
   }
 
  private:
+  // Pieces of inputs whose sizes are symbols.
+  std::set<int32_t> OpenPieces() const {
+    std::set<int32_t> open;
+    for (const auto& input : whole_.inputs()) {
+      const auto class_index = folding_.class_of_input[static_cast<size_t>(input->value.index())];
+      const Shape& sizes = input->value.type().sizes;
+      for (const placement::Piece& piece : pieces_[static_cast<size_t>(class_index)].results[0]) {
+        if (!sizes[static_cast<size_t>(piece.dim)].is_const()) open.insert(piece.id);
+      }
+    }
+    return open;
+  }
+
   const placement::DeviceMesh& mesh() const { return rank_.mesh(); }
   const ClassPieces& PiecesOf(const Node& node) const {
     const auto number = static_cast<size_t>(node.number());
@@ -384,6 +397,20 @@ class Rewriter {
     }
     const Node* sort = experts_.SortOf(node);
     if (sort == &node) experts_.Begin(node, results[0]);
+    for (int32_t i = 0; i < node.result_count(); ++i) ReduceGradient(*node.result(i));
+  }
+
+  // A gradient is sent where it belongs as soon as it is there, so that the rest of the backward can hide
+  // it.
+  void ReduceGradient(const Value& value) {
+    for (const Use& use : value.uses()) {
+      if (use.node() != nullptr) continue;
+      const Output& output = *whole_.outputs()[static_cast<size_t>(use.index())];
+      if (output.role != OutputRole::kGradient) continue;
+      if (const Input* parameter = FindInput(output.name)) {
+        Bring(value, values_.at(&parameter->value).made.placed);
+      }
+    }
   }
 
   bool IsOfParameters(const Node& node) const {

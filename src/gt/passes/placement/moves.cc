@@ -16,7 +16,12 @@ using placement::Pieces;
 Dim Divided(const Dim& size, int64_t parts) {
   if (parts == 1) return size;
   Dim part = FloorDiv(size, Dim(parts));
-  GT_CHECK(part * Dim(parts) == size, "a size that does not divide evenly");
+  if (part * Dim(parts) != size) {
+    Fail(ErrorCode::kBadPlan,
+         "the plan shares a dimension that is cut into chunks out among {} ranks, more than read "
+         "different parts of it; use a mesh or a batch that chunks divide, or no chunks",
+         parts);
+  }
   return part;
 }
 
@@ -170,11 +175,15 @@ class Mover::Way {
     }
     return split;
   }
-  // Of a dimension with symbols, the outermost piece has them.
+  // Of a dimension with symbols, the piece that has them.
   size_t SymbolPiece(size_t dim) const {
-    size_t i = 0;
-    while (static_cast<size_t>(pieces_[i].dim) != dim) ++i;
-    return i;
+    size_t first = pieces_.size();
+    for (size_t i = pieces_.size(); i-- > 0;) {
+      if (static_cast<size_t>(pieces_[i].dim) != dim) continue;
+      if (mover_.open_.contains(pieces_[i].id)) return i;
+      first = i;
+    }
+    return first;
   }
   bool SymbolIsIn(size_t i, size_t piece) const {
     const auto dim = static_cast<size_t>(pieces_[piece].dim);

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
+#include <utility>
 
 #include "gt/passes/placement/node_maker.h"
 
@@ -20,7 +22,8 @@ struct LocalTensor {
 
 class Mover {
  public:
-  explicit Mover(NodeMaker& make) : make_(make) {}
+  // `open`: the pieces (Piece::id) whose size is a symbol.
+  Mover(NodeMaker& make, std::set<int32_t> open) : make_(make), open_(std::move(open)) {}
 
   // What this rank has of a tensor of these sizes.
   Shape LocalSizes(const Shape& sizes, const placement::Pieces& pieces, const Placed& placed) const;
@@ -37,6 +40,7 @@ class Mover {
                           const Placed& to);
 
   NodeMaker& make_;
+  const std::set<int32_t> open_;
 };
 
 }  // namespace gt

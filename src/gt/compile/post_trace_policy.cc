@@ -1,0 +1,111 @@
+#include "gt/compile/post_trace_policy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+
+#include "gt/base/fqn_pattern.h"
+#include "gt/job/config.h"
+#include "gt/passes/pipeline/autoparallel_pipeline.h"
+#include "gt/passes/pipeline/pipeline.h"
+
+namespace gt {
+namespace {
+
+bool Reshards(const Config& config) {
+  return config.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
+}
+
+// Whether the pattern cuts mixtures of experts by themselves, without the blocks around them.
+bool CutsMixtures(const ModuleTable& modules, std::string_view pattern) {
+  const std::span<const Name> mixtures = modules.With(ModuleRole::kMoe);
+  return std::any_of(mixtures.begin(), mixtures.end(), [&](Name moe) {
+    return MatchingPrefix(pattern, moe.str()) == std::string_view(moe.str());
+  });
+}
+
+// Memory policies, resharding, buckets by block, chunks and their schedule.
+class NativePolicy : public PostTracePolicy {
+ public:
+  explicit NativePolicy(const Config& config) : config_(config) {}
+
+  std::string PipelineFor(const Graph& graph, const EpOverlapSection& overlap) const override {
+    PipelineOptions options;
+    const CompileSection& compile = config_.compile;
+    options.memory = {compile.memory_policy, compile.full_recompute_save_ops};
+    options.offload = {compile.cpu_offload_budget_gb, compile.cpu_offload_defer_n_layers,
+                       compile.cpu_offload_prefetch_n_layers};
+    options.reshard_after_forward = Reshards(config_);
+    options.reassign_gathers = compile.enable_fsdp_ag_rs_overlap;
+    if (compile.fsdp_bucketing) options.bucket_prefetch = compile.fsdp_prefetch;
+    options.dense_regions = compile.enable_fsdp_dense_region_overlap;
+    if (overlap.enabled != AutoSwitch::kFalse) AddChunks(graph, overlap, options);
+    return DefaultPipelineText(options);
+  }
+
+ private:
+  static void AddChunks(const Graph& graph, const EpOverlapSection& overlap,
+                        PipelineOptions& options) {
+    if (overlap.strategy == ChunkStrategy::kGraph) {
+      options.chunk = {.modules = overlap.module_fqn,
+                       .dim = overlap.chunk_dim,
+                       .chunks = overlap.num_chunks,
+                       .strict = overlap.disable_early_grad_accumulation,
+                       .keep_across_roots = overlap.keep_chunks_across_roots};
+      options.concretize = true;
+    }
+    options.isolate_ep_group = overlap.isolate_process_group;
+    options.overlap = {.mode = overlap.schedule,
+                       .memory_headroom = overlap.memory_headroom,
+                       .pair_first = CutsMixtures(graph.modules(), overlap.module_fqn)};
+  }
+
+  const Config& config_;
+};
+
+// Staged recomputation, buckets by size, prefetch by distance; the whole graph is one region of
+// generated kernels, where there are any.
+class AutoparallelPolicy : public PostTracePolicy {
+ public:
+  explicit AutoparallelPolicy(const Config& config) : config_(config) {}
+
+  std::string PipelineFor(const Graph& /*graph*/,
+                          const EpOverlapSection& /*overlap*/) const override {
+    const CompileSection& compile = config_.compile;
+    AutoparallelPipelineOptions options;
+    options.reshard_after_forward = Reshards(config_);
+    options.recompute = {.stage_size_gb = compile.ac_stage_size_gb};
+    options.reassign_gathers = compile.enable_fsdp_ag_rs_overlap;
+    if (compile.fsdp_bucketing) {
+      options.buckets = {.cap_mb = compile.bucket_cap_mb, .max_span = compile.max_topo_span};
+    }
+    options.prefetch = {.distance = compile.max_compute_pre_fetch,
+                        .in_flight_gb = compile.max_in_flight_gb};
+    return AutoparallelPipelineText(options);
+  }
+
+ private:
+  const Config& config_;
+};
+
+}  // namespace
+
+std::unique_ptr<PostTracePolicy> MakePostTracePolicy(const Config& config) {
+  if (config.compile.inductor_compilation == InductorCompilation::kAutoparallelBackend) {
+    return std::make_unique<AutoparallelPolicy>(config);
+  }
+  return std::make_unique<NativePolicy>(config);
+}
+
+std::string MissingKernels(const CompileSection& compile) {
+  if (compile.inductor_compilation == InductorCompilation::kNone) return "";
+  const bool regional = compile.inductor_compilation == InductorCompilation::kRegional;
+  return fmt::format(
+      "compile.inductor_compilation {}: no kernels are generated for {} yet; the step runs its "
+      "operators",
+      EnumName(compile.inductor_compilation), regional ? "regions" : "the graph as one region");
+}
+
+}  // namespace gt
