@@ -38,8 +38,10 @@ void CaptureInto(CompiledStep& step, const StepRequest& request, const EpOverlap
 }
 
 void RunPasses(CompiledStep& step, const StepRequest& request, const EpOverlapSection& overlap) {
+  Config config = request.config;
+  if (step.placed && AppliesPolicyFirst(config)) config.compile.memory_policy = MemoryPolicy::kNone;
   auto compiler =
-      std::make_shared<StepCompiler>(request.config, request.mesh, request.world, request.device);
+      std::make_shared<StepCompiler>(config, request.mesh, request.world, request.device);
   step.passes = compiler->Compile(*step.graph, overlap);
   step.predicted = compiler->Predict(*step.graph);
   step.chunked = overlap.enabled == AutoSwitch::kTrue;

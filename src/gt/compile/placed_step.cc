@@ -32,16 +32,15 @@ void Clean(Graph& graph) {
   PassManager(ParsePipeline("dce,canonicalize,cse,dce"), {}).Run(graph);
 }
 
-// What memory will hold under the job's policy is what a search should count.
-std::unique_ptr<Graph> WithMemoryPolicy(const Graph& clean, const Config& config) {
-  std::unique_ptr<Graph> graph = clean.Clone();
-  if (config.compile.memory_policy == MemoryPolicy::kNone) return graph;
+// What is recomputed is placed like any other node, and what memory holds under the policy is what a
+// search counts.
+void ApplyPolicy(Graph& graph, const Config& config) {
+  if (!AppliesPolicyFirst(config)) return;
   PassList passes;
   passes.push_back(std::make_unique<ApplyMemoryPolicy>(MemoryPolicyOptions{
       config.compile.memory_policy, config.compile.full_recompute_save_ops}));
   passes.push_back(std::make_unique<Rematerialize>());
-  PassManager(std::move(passes), {}).Run(*graph);
-  return graph;
+  PassManager(std::move(passes), {}).Run(graph);
 }
 
 class PlacedCapturer {
@@ -73,6 +72,8 @@ class PlacedCapturer {
     StepRequest whole{request_.model, global, request_.device};
     Captured captured = CaptureUncompiled(whole, overlap_, PartsOfChunkedDim());
     Clean(*captured.graph);
+    ApplyPolicy(*captured.graph, request_.config);
+    captured.graph->NumberNodes();
     return captured;
   }
 
@@ -106,10 +107,8 @@ class PlacedCapturer {
   FoundPlacement Choose(Graph& graph) {
     const Config& config = request_.config;
     if (!config.compile.autoparallel_plan.empty()) return {.plan = Stored(graph)};
-    const std::unique_ptr<Graph> searched = WithMemoryPolicy(graph, config);
-    searched->NumberNodes();
     return FindPlacement({.config = config,
-                          .step = *searched,
+                          .step = graph,
                           .ranks = ranks_,
                           .batch = GlobalBatch(config, ranks_),
                           .memory_bytes = MemoryCapacity(config, request_.world, request_.device),
@@ -145,6 +144,11 @@ class PlacedCapturer {
 };
 
 }  // namespace
+
+bool AppliesPolicyFirst(const Config& config) {
+  const MemoryPolicy policy = config.compile.memory_policy;
+  return policy != MemoryPolicy::kNone && policy != MemoryPolicy::kSacAndOffload;
+}
 
 PlacedCapture CapturePlaced(const StepRequest& request, const EpOverlapSection& overlap) {
   return PlacedCapturer(request, overlap).Run();

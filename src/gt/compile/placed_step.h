@@ -33,6 +33,10 @@ struct PlacedCapture {
 // Groups that the step needs are made, where there is a world.
 PlacedCapture CapturePlaced(const StepRequest& request, const EpOverlapSection& overlap);
 
+// Whether the memory policy of a placed job is carried out before its step is placed, so that no later pass
+// does it again. Offloading moves what is placed already.
+bool AppliesPolicyFirst(const Config& config);
+
 // The loss alone of a model that is not trained, placed like the step of the job: parameters and batches
 // are where that has them. Its only output is the loss.
 Captured CapturePlacedLoss(const StepRequest& request, const PlacedJob& job);

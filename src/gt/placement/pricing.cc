@@ -66,6 +66,14 @@ bool IsOutermost(const Moved& tensor, ShardState piece) {
   return true;
 }
 
+// Whether some of these axes cut what does not follow each other in memory.
+bool Rearranges(const Moved& tensor, const Layout& cut, AxisMask axes) {
+  for (int axis = 0; axis < kMaxAxes; ++axis) {
+    if (((axes >> axis) & 1) != 0 && !IsOutermost(tensor, cut[axis])) return true;
+  }
+  return false;
+}
+
 constexpr AxisMask Bit(int axis) { return static_cast<AxisMask>(1 << axis); }
 
 }  // namespace
@@ -166,8 +174,9 @@ Move Pricing::MoveAxisByAxis(const Moved& tensor, const Layout& from, const Layo
   return move;
 }
 
-// As gt would run it: first what makes the tensor smaller, last what makes it larger, and one collective
-// for all axes along which the same happens to the same piece.
+// As gt would run it: first what makes the tensor smaller, last what makes it larger; one collective for
+// all axes along which sums are scattered, one for those along which shards are gathered, and one
+// exchange for those along which one piece gives way to the same other one.
 Move Pricing::MoveTogether(const Moved& tensor, const Layout& from, const Layout& to) const {
   Move move;
   double bytes = tensor.bytes * LocalFraction(from, tensor.pieces, mesh_);
@@ -188,11 +197,8 @@ Move Pricing::MoveTogether(const Moved& tensor, const Layout& from, const Layout
       done |= Bit(axis);
     }
   }
-  for (int axis = 0; axis < mesh_.axes(); ++axis) {
-    if (((done >> axis) & 1) != 0 || from[axis] != kPartial || to[axis] < 0) continue;
-    const AxisMask axes =
-        alike(axis, [&](int a) { return from[a] == kPartial && to[a] == to[axis]; });
-    if (!IsOutermost(tensor, to[axis])) move.copy_us += CopyUs(bytes);
+  if (const AxisMask axes = alike(0, [&](int a) { return from[a] == kPartial && to[a] >= 0; })) {
+    if (Rearranges(tensor, to, axes)) move.copy_us += CopyUs(bytes);
     AddStep(move, Collective::kReduceScatter, axes, bytes);
     bytes /= ranks(axes);
   }
@@ -210,13 +216,10 @@ Move Pricing::MoveTogether(const Moved& tensor, const Layout& from, const Layout
     if (from[axis] == kPartial && to[axis] == kWhole) summed |= Bit(axis);
   }
   if (summed != 0) AddStep(move, Collective::kAllReduce, summed, bytes);
-  for (int axis = 0; axis < mesh_.axes(); ++axis) {
-    if (((done >> axis) & 1) != 0 || from[axis] < 0 || to[axis] != kWhole) continue;
-    const AxisMask axes =
-        alike(axis, [&](int a) { return from[a] == from[axis] && to[a] == kWhole; });
+  if (const AxisMask axes = alike(0, [&](int a) { return from[a] >= 0 && to[a] == kWhole; })) {
     bytes *= ranks(axes);
     AddStep(move, Collective::kAllGather, axes, bytes);
-    if (!IsOutermost(tensor, from[axis])) move.copy_us += CopyUs(bytes);
+    if (Rearranges(tensor, from, axes)) move.copy_us += CopyUs(bytes);
   }
   if (move.count > 0 && !tensor.contiguous) move.copy_us += CopyUs(bytes);
   move.us += move.copy_us;

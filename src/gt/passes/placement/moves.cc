@@ -301,12 +301,125 @@ class Mover::Way {
     return split.outer.Is(1) && pieces_[piece].dim == 0 && IsWholeDim(piece);
   }
 
+  // A stretch of elements that is cut as a whole: a dimension, or a piece of one.
+  struct Stretch {
+    size_t piece = 0;
+    Dim extent;  // local, under `at_`
+  };
+  // Of a tensor that is about to be, or is, cut like this. Dimensions are taken apart only where an inner
+  // piece is cut.
+  std::vector<Stretch> StretchesOf(const Placed& cut) const {
+    const Shape local = mover_.LocalSizes(sizes_, pieces_, at_);
+    std::vector<Stretch> stretches;
+    for (size_t begin = 0, end = 0; begin < pieces_.size(); begin = end) {
+      bool apart = false;
+      for (end = begin; end < pieces_.size() && pieces_[end].dim == pieces_[begin].dim; ++end) {
+        apart = apart || (end > begin && IsCut(cut, end));
+      }
+      const Dim& size = local[static_cast<size_t>(pieces_[begin].dim)];
+      if (!apart) {
+        stretches.push_back({begin, size});
+        continue;
+      }
+      Dim rest = size;
+      const size_t open = size.is_const() ? end : SymbolPiece(static_cast<size_t>(pieces_[begin].dim));
+      for (size_t i = begin; i < end; ++i) {
+        const int64_t ways = rank_.SizeOf(at_.CutsOf(static_cast<ShardState>(i)));
+        stretches.push_back({i, Dim(pieces_[i].size / ways)});
+        if (i != open) rest = Divided(rest, pieces_[i].size / ways);
+      }
+      if (open < end) stretches[stretches.size() - (end - open)].extent = rest;
+    }
+    return stretches;
+  }
+  static size_t PlaceOf(const AxisList& axes, int8_t axis) {
+    return static_cast<size_t>(std::find(axes.begin(), axes.end(), axis) - axes.begin());
+  }
+
+  // Whether these axes concern several pieces, and shards of all are equally long: then one collective does
+  // for all of them what one for each piece would, and elements are rearranged around it.
+  bool CanGoTogether(const AxisList& axes, const Placed& cut) const {
+    bool several = false;
+    for (int8_t axis : axes) {
+      const ShardState piece = cut.layout[axis];
+      several = several || piece != cut.layout[axes[0]];
+      AxisList own;
+      for (int8_t other : axes) {
+        if (cut.layout[other] == piece) own.push_back(other);
+      }
+      const AxisList outside = Without(cut.CutsOf(piece), own);
+      const int64_t extent = rank_.Own(pieces_[static_cast<size_t>(piece)].first
+                                           ? pieces_[static_cast<size_t>(piece)].dim_size
+                                           : pieces_[static_cast<size_t>(piece)].size,
+                                       outside)
+                                 .length;
+      if (!IsEven(extent, rank_.SizeOf(own))) return false;
+    }
+    return several;
+  }
+
+  void ScatterTogether(const AxisList& axes, const Placed& to) {
+    Placed after = at_;
+    for (int8_t axis : axes) after.layout[axis] = to.layout[axis];
+    after.MoveInside(axes);
+    // [ranks of an axis, rest] for every stretch that is cut; then all ranks to the front.
+    Shape view;
+    std::vector<int64_t> front(axes.size()), rest;
+    for (const Stretch& stretch : StretchesOf(after)) {
+      Dim extent = stretch.extent;
+      for (int8_t axis : axes) {
+        if (to.layout[axis] != static_cast<ShardState>(stretch.piece)) continue;
+        front[PlaceOf(axes, axis)] = static_cast<int64_t>(view.size());
+        view.emplace_back(rank_.mesh().size(axis));
+        extent = Divided(extent, rank_.mesh().size(axis));
+      }
+      rest.push_back(static_cast<int64_t>(view.size()));
+      view.push_back(extent);
+    }
+    Value* value = make_.View(make_.Contiguous(value_), view);
+    front.insert(front.end(), rest.begin(), rest.end());
+    value = make_.Contiguous(make_.Permute(value, front));
+    const Dim ranks(rank_.SizeOf(axes));
+    const Dim part = Divided(Product(value->type().sizes), *ranks.as_const());
+    value_ = make_.ReduceScatter(make_.View(value, {ranks, part}), axes);
+    at_ = after;
+    Restore();
+  }
+
+  void GatherTogether(const AxisList& axes) {
+    Shape view;
+    std::vector<int64_t> order;
+    for (int8_t axis : axes) view.emplace_back(rank_.mesh().size(axis));
+    for (const Stretch& stretch : StretchesOf(at_)) {
+      for (int8_t axis : axes) {
+        if (at_.layout[axis] != static_cast<ShardState>(stretch.piece)) continue;
+        order.push_back(static_cast<int64_t>(PlaceOf(axes, axis)));
+      }
+      order.push_back(static_cast<int64_t>(view.size()));
+      view.push_back(stretch.extent);
+    }
+    Value* value = make_.AllGather(make_.Contiguous(value_), axes);
+    value_ = make_.Contiguous(make_.Permute(make_.View(value, view), order));
+    SetState(axes, kWhole);
+    Restore();
+  }
+
+  // The last axes, whose ranks are close to each other, first: what goes far is smaller then.
   void ScatterSums(const Placed& to) {
-    for (size_t piece = 0; piece < pieces_.size(); ++piece) {
-      const AxisList axes = AxesWhere(to, [&](int8_t axis) {
-        return at_.layout[axis] == kPartial && to.layout[axis] == static_cast<ShardState>(piece);
-      });
-      if (!axes.empty()) ScatterSum(piece, axes);
+    const AxisList all = AxesWhere(
+        to, [&](int8_t a) { return at_.layout[a] == kPartial && to.layout[a] >= 0; });
+    if (all.size() > 1) {
+      Placed after = at_;
+      for (int8_t axis : all) after.layout[axis] = to.layout[axis];
+      after.MoveInside(all);
+      if (CanGoTogether(all, after)) return ScatterTogether(all, to);
+    }
+    for (int axis = axes(); axis-- > 0;) {
+      const ShardState piece = to.layout[axis];
+      if (at_.layout[axis] != kPartial || piece < 0) continue;
+      ScatterSum(static_cast<size_t>(piece), AxesWhere(to, [&](int8_t a) {
+                   return at_.layout[a] == kPartial && to.layout[a] == piece;
+                 }));
     }
   }
 
@@ -402,14 +515,27 @@ class Mover::Way {
     return HasUnevenShards(piece, at_.CutsOf(static_cast<ShardState>(piece)), axes);
   }
 
+  // The first axes first: what comes from afar is still small.
   void Gather(const Placed& to) {
-    for (size_t piece = 0; piece < pieces_.size(); ++piece) {
-      const AxisList axes = AxesWhere(at_, [&](int8_t axis) {
-        return at_.layout[axis] == static_cast<ShardState>(piece) && to.layout[axis] == kWhole;
-      });
-      if (axes.empty()) continue;
-      BringInside(piece, axes);
-      GatherPiece(piece, axes);
+    const AxisList all = AxesWhere(
+        at_, [&](int8_t a) { return at_.layout[a] >= 0 && to.layout[a] == kWhole; });
+    if (all.size() > 1 && CanGoTogether(all, at_)) {
+      for (int8_t axis : all) {
+        const ShardState piece = at_.layout[axis];
+        BringInside(static_cast<size_t>(piece), AxesWhere(at_, [&](int8_t a) {
+                      return at_.layout[a] == piece && to.layout[a] == kWhole;
+                    }));
+      }
+      return GatherTogether(AxesWhere(
+          at_, [&](int8_t a) { return at_.layout[a] >= 0 && to.layout[a] == kWhole; }));
+    }
+    for (int axis = 0; axis < axes(); ++axis) {
+      const ShardState piece = at_.layout[axis];
+      if (piece < 0 || to.layout[axis] != kWhole) continue;
+      const AxisList gathered = AxesWhere(
+          at_, [&](int8_t a) { return at_.layout[a] == piece && to.layout[a] == kWhole; });
+      BringInside(static_cast<size_t>(piece), gathered);
+      GatherPiece(static_cast<size_t>(piece), gathered);
     }
   }
 

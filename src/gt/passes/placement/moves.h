@@ -2,8 +2,8 @@
 //
 // As placement prices it (placement/pricing.h): first what makes the tensor smaller (each rank takes its
 // shard, sums are scattered), then exchanges, then sums that all need, last what makes it larger; one
-// collective for all axes along which the same happens to the same piece. Shards that are not equally
-// long are padded for a collective and trimmed after it.
+// collective for all axes along which the same happens. Shards that are not equally long are padded for
+// a collective, which then is one for each piece, and trimmed after it.
 #pragma once
 
 #include <cstdint>
