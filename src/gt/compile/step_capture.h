@@ -2,6 +2,7 @@
 #pragma once
 
 #include "gt/compile/step_request.h"
+#include "gt/job/sections/compile.h"
 #include "gt/trace/capture.h"
 
 namespace gt {

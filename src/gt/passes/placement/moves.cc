@@ -252,7 +252,7 @@ class Mover::Way {
                   const Split& split) {
     const int64_t ranks = rank_.SizeOf(axes);
     Value* viewed = make_.View(make_.Contiguous(x), {split.outer, split.extent, split.inner});
-    if (!split.extent.is_const() || IsEven(*split.extent.as_const(), ranks)) {
+    if (!HasUnevenShards(piece, outside, axes)) {
       return make_.View(viewed,
                         {split.outer, Dim(ranks), Divided(split.extent, ranks), split.inner});
     }
@@ -287,9 +287,10 @@ class Mover::Way {
     return make_.Concatenate(parts, 1);
   }
 
+  // On some rank: what is done must be the same for all of them.
   bool HasUnevenShards(size_t piece, const AxisList& outside, const AxisList& axes) const {
     if (!sizes_[static_cast<size_t>(pieces_[piece].dim)].is_const()) return false;
-    return !IsEven(ExtentOf(piece, outside), rank_.SizeOf(axes));
+    return !IsEven(ExtentOf(piece, {}), rank_.SizeOf(outside) * rank_.SizeOf(axes));
   }
   bool OnlyEndIsShort(int64_t extent, const AxisList& axes) const {
     const int64_t ranks = rank_.SizeOf(axes), longest = rank_.Longest(extent, axes);
@@ -343,17 +344,8 @@ class Mover::Way {
     for (int8_t axis : axes) {
       const ShardState piece = cut.layout[axis];
       several = several || piece != cut.layout[axes[0]];
-      AxisList own;
-      for (int8_t other : axes) {
-        if (cut.layout[other] == piece) own.push_back(other);
-      }
-      const AxisList outside = Without(cut.CutsOf(piece), own);
-      const int64_t extent = rank_.Own(pieces_[static_cast<size_t>(piece)].first
-                                           ? pieces_[static_cast<size_t>(piece)].dim_size
-                                           : pieces_[static_cast<size_t>(piece)].size,
-                                       outside)
-                                 .length;
-      if (!IsEven(extent, rank_.SizeOf(own))) return false;
+      const Piece& of = pieces_[static_cast<size_t>(piece)];
+      if (!IsEven(of.first ? of.dim_size : of.size, rank_.SizeOf(cut.CutsOf(piece)))) return false;
     }
     return several;
   }
