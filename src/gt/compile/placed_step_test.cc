@@ -4,8 +4,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "gt/compile/configured_model.h"
 #include "gt/compile/global_step.h"
 #include "gt/compile/step_capture.h"
@@ -147,6 +145,11 @@ std::string RunRank(const WholeStep& whole, const Plan& plan, World& world, doub
   return Compare(whole, *graph, step, rank, Program(*graph).Run(inputs), tolerance);
 }
 
+void UseFlexAndDropout(Config& config) {
+  config.model.attn = AttentionBackend::kFlex;
+  config.model.dropout = 0.1;
+}
+
 void ExpectRandomPlans(const Case& which, int count, uint64_t first_seed = 0) {
   WholeStep whole(which);
   const LinkModel links(ReadCluster(ClusterPath("h100")));
@@ -178,44 +181,48 @@ void ExpectRandomPlans(const Case& which, int count, uint64_t first_seed = 0) {
       if (world.Sum({problem.empty() ? 0.0 : 1.0})[0] > 0) break;
     }
   });
-  for (const std::string& problem : problems) EXPECT_EQ(problem, "") << which.model << " on " << which.mesh;
-}
-
-int Plans(int usual) {
-  const char* count = std::getenv("GT_RANDOM_PLANS");
-  return count == nullptr ? usual : std::atoi(count);
+  for (const std::string& problem : problems) {
+    EXPECT_EQ(problem, "") << which.model << " on " << which.mesh;
+  }
 }
 
 TEST(PlacedStep, RandomPlansOfDenseModels) {
-  ExpectRandomPlans({.mesh = "4"}, Plans(8));
-  ExpectRandomPlans({.mesh = "2x2"}, Plans(8));
-  ExpectRandomPlans({.model = "qwen3", .mesh = "2x2"}, Plans(6));
+  ExpectRandomPlans({.mesh = "4"}, 2);
+  ExpectRandomPlans({.mesh = "2x2"}, 2);
+  ExpectRandomPlans({.model = "qwen3", .mesh = "2x2"}, 2);
 }
 
 TEST(PlacedStep, RandomPlansOfUnevenShards) {
-  ExpectRandomPlans({.mesh = "3", .batch = 5, .change = [](Config& c) { c.model.vocab_size = 259; }},
-                    Plans(8));
-  ExpectRandomPlans(
-      {.mesh = "3x2", .batch = 7, .change = [](Config& c) { c.model.vocab_size = 259; }}, Plans(6));
+  const auto odd = [](Config& config) { config.model.vocab_size = 259; };
+  ExpectRandomPlans({.mesh = "3", .batch = 5, .change = odd}, 2);
+  ExpectRandomPlans({.mesh = "3x2", .batch = 7, .change = odd}, 2);
 }
 
 TEST(PlacedStep, RandomPlansOfExperts) {
-  ExpectRandomPlans({.model = "qwen3", .flavor = "tiny_moe", .mesh = "2x2"}, Plans(8));
-  ExpectRandomPlans({.model = "deepseek_v3", .mesh = "4"}, Plans(6));
+  ExpectRandomPlans({.model = "qwen3", .flavor = "tiny_moe", .mesh = "2x2"}, 4);
+  ExpectRandomPlans({.model = "deepseek_v3", .mesh = "4"}, 2);
 }
 
-TEST(PlacedStep, RandomPlansOnThreeAxes) {
-  ExpectRandomPlans({.mesh = "2x2x2", .batch = 8}, Plans(6));
-}
+TEST(PlacedStep, RandomPlansOnThreeAxes) { ExpectRandomPlans({.mesh = "2x2x2", .batch = 8}, 2); }
 
 TEST(PlacedStep, RandomPlansOfFlexAttentionAndDropout) {
-  ExpectRandomPlans({.mesh = "2x2",
-                     .change =
-                         [](Config& c) {
-                           c.model.attn = AttentionBackend::kFlex;
-                           c.model.dropout = 0.1;
-                         }},
-                    Plans(6));
+  ExpectRandomPlans({.mesh = "2x2", .change = UseFlexAndDropout}, 2);
+}
+
+// Three hundred, of every kind.
+TEST(PlacedStep, ManyRandomPlans_slow) {
+  const auto odd = [](Config& config) { config.model.vocab_size = 259; };
+  const uint64_t seed = 1000;
+  ExpectRandomPlans({.mesh = "4"}, 40, seed);
+  ExpectRandomPlans({.mesh = "2x2"}, 40, seed);
+  ExpectRandomPlans({.model = "qwen3", .mesh = "4x2", .batch = 8}, 20, seed);
+  ExpectRandomPlans({.mesh = "2x2x2", .batch = 8}, 20, seed);
+  ExpectRandomPlans({.mesh = "2x2", .change = UseFlexAndDropout}, 40, seed);
+  ExpectRandomPlans({.mesh = "3", .batch = 5, .change = odd}, 30, seed);
+  ExpectRandomPlans({.mesh = "3x2", .batch = 7, .change = odd}, 20, seed);
+  ExpectRandomPlans({.model = "qwen3", .flavor = "tiny_moe", .mesh = "2x2"}, 40, seed);
+  ExpectRandomPlans({.model = "deepseek_v3", .mesh = "2x2"}, 30, seed);
+  ExpectRandomPlans({.model = "deepseek_v3", .mesh = "8", .batch = 8}, 20, seed);
 }
 
 }  // namespace
