@@ -88,8 +88,7 @@ class Finder {
   std::shared_ptr<Found> Try(const DeviceMesh& mesh, const std::vector<AxisUse>& axes,
                              double share_of_time) {
     auto found = std::make_shared<Found>();
-    found->pricing =
-        std::make_unique<Pricing>(mesh, links_, SpeedOf(links_.cluster().generation));
+    found->pricing = std::make_unique<Pricing>(mesh, links_, SpeedOf(links_.cluster().generation));
     placement::ProblemOptions problem;
     problem.axes = axes;
     problem.pins = request_.pins;

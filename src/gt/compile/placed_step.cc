@@ -28,17 +28,15 @@ using placement::Plan;
 using Clock = std::chrono::steady_clock;
 
 // One form of everything, so that a plan names nodes that are still there when it is applied.
-void Clean(Graph& graph) {
-  PassManager(ParsePipeline("dce,canonicalize,cse,dce"), {}).Run(graph);
-}
+void Clean(Graph& graph) { PassManager(ParsePipeline("dce,canonicalize,cse,dce"), {}).Run(graph); }
 
 // What is recomputed is placed like any other node, and what memory holds under the policy is what a
 // search counts.
 void ApplyPolicy(Graph& graph, const Config& config) {
   if (!AppliesPolicyFirst(config)) return;
   PassList passes;
-  passes.push_back(std::make_unique<ApplyMemoryPolicy>(MemoryPolicyOptions{
-      config.compile.memory_policy, config.compile.full_recompute_save_ops}));
+  passes.push_back(std::make_unique<ApplyMemoryPolicy>(
+      MemoryPolicyOptions{config.compile.memory_policy, config.compile.full_recompute_save_ops}));
   passes.push_back(std::make_unique<Rematerialize>());
   PassManager(std::move(passes), {}).Run(graph);
 }
@@ -95,7 +93,8 @@ class PlacedCapturer {
       return ToJson(found.plan);
     };
     World* world = request_.world;
-    const std::string text = world != nullptr ? world->DecideForAll("the placement", decide) : decide();
+    const std::string text =
+        world != nullptr ? world->DecideForAll("the placement", decide) : decide();
     job.plan = placement::PlanFromJson(text, "the plan of rank 0");
     if (job.plan.step_hash != hash) {
       Fail(ErrorCode::kRanksDisagree,
@@ -181,12 +180,13 @@ Captured CapturePlacedLoss(const StepRequest& request, const PlacedJob& job) {
     for (const auto& input : graph.inputs()) {
       const bool fixed = input->role == InputRole::kParameter || input->role == InputRole::kInput;
       auto found = job.plan.inputs.find(input->name);
-      if (fixed && found != job.plan.inputs.end()) wanted.pins.push_back({input->name, found->second});
+      if (fixed && found != job.plan.inputs.end())
+        wanted.pins.push_back({input->name, found->second});
     }
     return ToJson(FindPlacement(wanted).plan);
   };
-  const std::string text =
-      request.world != nullptr ? request.world->DecideForAll("the placement of validation", decide)
+  const std::string text = request.world != nullptr
+                               ? request.world->DecideForAll("the placement of validation", decide)
                                : decide();
   const Plan plan = placement::PlanFromJson(text, "the plan of rank 0");
   ApplyPlacement(graph, plan, request.mesh.rank(), job.step.inputs);

@@ -24,9 +24,8 @@ bool ChunksGraph(const EpOverlapSection& overlap) {
 
 PrepareInputs OpenChunkedDim(const EpOverlapSection& overlap, int64_t parts) {
   const bool sequence = overlap.chunk_dim == ChunkDim::kSeq;
-  SymbolicDim open{.identity = sequence ? "sequence" : "batch",
-                   .low = overlap.num_chunks,
-                   .multiple = parts};
+  SymbolicDim open{
+      .identity = sequence ? "sequence" : "batch", .low = overlap.num_chunks, .multiple = parts};
   return [open, dim = size_t{sequence}](std::span<StepInput> inputs) {
     for (StepInput& input : inputs) {
       if (input.name == "valid_tokens") continue;

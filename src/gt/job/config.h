@@ -35,9 +35,10 @@ struct Config {
   GT_OPTION(int64_t, ranks, 0, Within(0, 1048576),
             "number of ranks: threads of this process, or with --comm.backend fake and emulated as "
             "many as are pretended; 0: as the launcher says, else one");
-  GT_OPTION(std::string, mesh, "auto", NotEmpty(),
-            "axes that placement lays a step out on, such as 8x8, the last one within a node; auto: "
-            "the degrees of parallelism.* as axes, else every mesh of the ranks is tried");
+  GT_OPTION(
+      std::string, mesh, "auto", NotEmpty(),
+      "axes that placement lays a step out on, such as 8x8, the last one within a node; auto: "
+      "the degrees of parallelism.* as axes, else every mesh of the ranks is tried");
   GT_SECTION(ModelSection, model, "the network");
   GT_SECTION(TrainingSection, training, "what is trained on, how long, and in which precision");
   GT_SECTION(ParallelismSection, parallelism, "how the work is shared among ranks");

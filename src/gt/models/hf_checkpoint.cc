@@ -41,8 +41,7 @@ std::unordered_map<std::string, nn::StateTensor> StateByName(LanguageModel& mode
 // one box after another, in the order in which it writes; the others answer until it is done.
 class RegionGatherer {
  public:
-  RegionGatherer(World* world, LanguageModel& model,
-                 const std::vector<HfTensor>& entries)
+  RegionGatherer(World* world, LanguageModel& model, const std::vector<HfTensor>& entries)
       : world_(world), states_(StateByName(model)), entries_(entries) {
     if (!Together()) return;
     nlohmann::json mine = nlohmann::json::object();

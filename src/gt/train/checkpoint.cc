@@ -403,9 +403,9 @@ std::optional<DataProgress> Checkpointer::Load(Progress* progress) {
   data.loaders = saved.at("loaders").get<std::vector<nlohmann::json>>();
   data.rows = saved.at("rows").get<int64_t>();
   progress->batches = state.at("batches").get<int64_t>();
-  changes_ = ChangesSince(state, data.rows * static_cast<int64_t>(data.loaders.size()), config_,
-                          config_.training.local_batch_size *
-                              static_cast<int64_t>(share_.savers().size()));
+  changes_ = ChangesSince(
+      state, data.rows * static_cast<int64_t>(data.loaders.size()), config_,
+      config_.training.local_batch_size * static_cast<int64_t>(share_.savers().size()));
   return data;
 }
 

@@ -23,9 +23,9 @@ namespace gt {
 
 // What a run is at the end of a step, besides its tensors.
 struct Progress {
-  int64_t step = 0;          // steps that are done
-  int64_t tokens = 0;        // seen so far, by all ranks
-  int64_t batches = 0;       // taken from each rank's loader
+  int64_t step = 0;                       // steps that are done
+  int64_t tokens = 0;                     // seen so far, by all ranks
+  int64_t batches = 0;                    // taken from each rank's loader
   std::vector<nlohmann::json> data = {};  // of this rank's readers
 };
 

@@ -101,8 +101,8 @@ Clipping Loop::SumUp(const StepResult& result, int signal, StepMetrics* metrics)
   double loss = result.loss.to(at::kDouble).item<double>();
   if (job_.world.size() > 1) {
     std::vector<double> sums =
-        job_.world.Sum({job_.share.OfLoss(loss), norm * norm,
-                        static_cast<double>(signal), static_cast<double>(signal > 0 ? 1 : 0)});
+        job_.world.Sum({job_.share.OfLoss(loss), norm * norm, static_cast<double>(signal),
+                        static_cast<double>(signal > 0 ? 1 : 0)});
     loss = sums[0];
     norm = std::sqrt(sums[1]);
     if (sums[3] > 0) {  // the same one for all who have received any; if not, the usual one

@@ -27,7 +27,8 @@ StepResult CopyOf(const StepResult& result) {
 // ranks of a placed job draw the same: those that one device would draw.
 uint64_t RandomSeed(const Job& job, int64_t batch) {
   uint64_t seed = static_cast<uint64_t>(job.config.training.seed);
-  for (uint64_t part : {static_cast<uint64_t>(job.share.random_stream()), static_cast<uint64_t>(batch)}) {
+  for (uint64_t part :
+       {static_cast<uint64_t>(job.share.random_stream()), static_cast<uint64_t>(batch)}) {
     seed = (seed ^ part) * 0x9e3779b97f4a7c15ull;
     seed ^= seed >> 32;
   }

@@ -199,8 +199,8 @@ TEST_F(PlacedJobTest, CheckpointsMoveBetweenPlansAndLayouts) {
   whole.training.steps = 6;
   const JobOutcome expected = RunJob(whole);
   std::vector<Config> ways = {Randomly(Job("llama3", "tiny", 4), "2x2", 1),
-                              Randomly(Job("llama3", "tiny", 4), "4", 2),
-                              Job("llama3", "tiny", 4), Job("llama3", "tiny", 1)};
+                              Randomly(Job("llama3", "tiny", 4), "4", 2), Job("llama3", "tiny", 4),
+                              Job("llama3", "tiny", 1)};
   const std::string checkpoints = Path("checkpoints");
   int64_t steps = 0;
   JobOutcome last;

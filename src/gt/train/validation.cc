@@ -35,8 +35,8 @@ TrainStep& PlacedLoss(Job& job) {
   CompiledStep step;
   step.graph = std::move(captured.graph);
   step.bound_inputs = std::move(captured.bound_inputs);
-  job.placed_validation = MakeCapturedStep(*job.model, std::move(step),
-                                           {.executor = job.config.compile.executor});
+  job.placed_validation =
+      MakeCapturedStep(*job.model, std::move(step), {.executor = job.config.compile.executor});
   return *job.placed_validation;
 }
 

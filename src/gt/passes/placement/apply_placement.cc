@@ -115,8 +115,9 @@ class Rewriter {
   Layout Parse(const std::string& text, const Pieces& pieces, const std::string& what) const {
     const std::optional<Layout> layout = ParseLayout(text, pieces, mesh());
     if (!layout) {
-      Fail(ErrorCode::kBadPlan, "the plan is for another step: {} cannot be laid out as {} on mesh {}",
-           what, text, mesh().ToString());
+      Fail(ErrorCode::kBadPlan,
+           "the plan is for another step: {} cannot be laid out as {} on mesh {}", what, text,
+           mesh().ToString());
     }
     return *layout;
   }
@@ -178,8 +179,7 @@ class Rewriter {
   }
 
   std::optional<Layout> KeptLayout(const Value& value, const Pieces& pieces) const {
-    std::string name =
-        value.is_input() ? InputNameOf(value) : value.producer()->result()->name();
+    std::string name = value.is_input() ? InputNameOf(value) : value.producer()->result()->name();
     if (!value.is_input() && value.index() > 0) name += fmt::format("#{}", value.index());
     auto found = plan_.kept.find(name);
     if (found == plan_.kept.end()) return std::nullopt;
@@ -210,9 +210,9 @@ class Rewriter {
   // The layout that the first user wants, or the user after nodes that only pass it on.
   std::optional<Layout> FirstUse(const Value& value, const Layout& layout) {
     const Value* at = &value;
-    const Pieces* pieces = &pieces_[static_cast<size_t>(
-                                        folding_.class_of_input[static_cast<size_t>(value.index())])]
-                                .results[0];
+    const Pieces* pieces =
+        &pieces_[static_cast<size_t>(folding_.class_of_input[static_cast<size_t>(value.index())])]
+             .results[0];
     Layout now = layout;
     while (true) {
       if (const std::optional<Layout> kept = KeptLayout(*at, *pieces); kept && *kept != now) {
@@ -319,8 +319,7 @@ class Rewriter {
     }
     const std::string& name = node.result()->name();
     auto found = plan_.nodes.find(name);
-    if (found == plan_.nodes.end() ||
-        found->second.operands.size() != pieces.operands.size() ||
+    if (found == plan_.nodes.end() || found->second.operands.size() != pieces.operands.size() ||
         found->second.results.size() != pieces.results.size()) {
       Fail(ErrorCode::kBadPlan, "the plan is for another step: it says nothing of {}",
            DescribeNode(node));

@@ -161,8 +161,7 @@ class Mover::Way {
     // The other pieces of the dimension are numbers; what is left may have a symbol.
     for (size_t i = 0; i < pieces_.size(); ++i) {
       if (i == piece || pieces_[i].dim != pieces_[piece].dim || SymbolIsIn(i, piece)) continue;
-      const int64_t extent =
-          pieces_[i].size / rank_.SizeOf(at_.CutsOf(static_cast<ShardState>(i)));
+      const int64_t extent = pieces_[i].size / rank_.SizeOf(at_.CutsOf(static_cast<ShardState>(i)));
       (i < piece ? split.outer : split.inner) *= Dim(extent);
       split.extent = Divided(split.extent, extent);
     }
@@ -281,8 +280,7 @@ class Mover::Way {
     if (OnlyEndIsShort(extent, axes)) return make_.Slice(viewed, 1, 0, extent);
     std::vector<Value*> parts;
     for (int64_t i = 0; i < ranks; ++i) {
-      parts.push_back(
-          make_.Slice(viewed, 1, i * longest, rank_.OfIndex(extent, axes, i).length));
+      parts.push_back(make_.Slice(viewed, 1, i * longest, rank_.OfIndex(extent, axes, i).length));
     }
     return make_.Concatenate(parts, 1);
   }
@@ -323,7 +321,8 @@ class Mover::Way {
         continue;
       }
       Dim rest = size;
-      const size_t open = size.is_const() ? end : SymbolPiece(static_cast<size_t>(pieces_[begin].dim));
+      const size_t open =
+          size.is_const() ? end : SymbolPiece(static_cast<size_t>(pieces_[begin].dim));
       for (size_t i = begin; i < end; ++i) {
         const int64_t ways = rank_.SizeOf(at_.CutsOf(static_cast<ShardState>(i)));
         stretches.push_back({i, Dim(pieces_[i].size / ways)});
@@ -398,8 +397,8 @@ class Mover::Way {
 
   // The last axes, whose ranks are close to each other, first: what goes far is smaller then.
   void ScatterSums(const Placed& to) {
-    const AxisList all = AxesWhere(
-        to, [&](int8_t a) { return at_.layout[a] == kPartial && to.layout[a] >= 0; });
+    const AxisList all =
+        AxesWhere(to, [&](int8_t a) { return at_.layout[a] == kPartial && to.layout[a] >= 0; });
     if (all.size() > 1) {
       Placed after = at_;
       for (int8_t axis : all) after.layout[axis] = to.layout[axis];
@@ -500,8 +499,7 @@ class Mover::Way {
   }
 
   bool HasUneven(size_t piece, const AxisList& axes) const {
-    return HasUnevenShards(
-        piece, Without(at_.CutsOf(static_cast<ShardState>(piece)), axes), axes);
+    return HasUnevenShards(piece, Without(at_.CutsOf(static_cast<ShardState>(piece)), axes), axes);
   }
   bool HasUnevenTarget(size_t piece, const AxisList& axes) const {
     return HasUnevenShards(piece, at_.CutsOf(static_cast<ShardState>(piece)), axes);
@@ -509,8 +507,8 @@ class Mover::Way {
 
   // The first axes first: what comes from afar is still small.
   void Gather(const Placed& to) {
-    const AxisList all = AxesWhere(
-        at_, [&](int8_t a) { return at_.layout[a] >= 0 && to.layout[a] == kWhole; });
+    const AxisList all =
+        AxesWhere(at_, [&](int8_t a) { return at_.layout[a] >= 0 && to.layout[a] == kWhole; });
     if (all.size() > 1 && CanGoTogether(all, at_)) {
       for (int8_t axis : all) {
         const ShardState piece = at_.layout[axis];
@@ -518,8 +516,8 @@ class Mover::Way {
                       return at_.layout[a] == piece && to.layout[a] == kWhole;
                     }));
       }
-      return GatherTogether(AxesWhere(
-          at_, [&](int8_t a) { return at_.layout[a] >= 0 && to.layout[a] == kWhole; }));
+      return GatherTogether(
+          AxesWhere(at_, [&](int8_t a) { return at_.layout[a] >= 0 && to.layout[a] == kWhole; }));
     }
     for (int axis = 0; axis < axes(); ++axis) {
       const ShardState piece = at_.layout[axis];
@@ -545,8 +543,8 @@ class Mover::Way {
       value = make_.View(value, {split.outer, split.extent, split.inner});
       if (uneven) {
         longest = rank_.Longest(ExtentOf(piece, outside), axes);
-        value = make_.Contiguous(make_.PadEnd(
-            value, 1, *longest.as_const() - *split.extent.as_const()));
+        value = make_.Contiguous(
+            make_.PadEnd(value, 1, *longest.as_const() - *split.extent.as_const()));
       }
       value = make_.AllGather(value, axes);
       value = make_.View(value, {ranks, split.outer, longest, split.inner});

@@ -8,7 +8,10 @@ namespace gt {
 Value* NodeMaker::Contiguous(Value* x) {
   const TensorType& type = x->type();
   if (type.strides == ContiguousStrides(type.sizes, graph_.shapes())) return x;
-  return Make("aten::clone").Set("self", x).Set("memory_format", MemoryFormat::kContiguous).Result();
+  return Make("aten::clone")
+      .Set("self", x)
+      .Set("memory_format", MemoryFormat::kContiguous)
+      .Result();
 }
 
 Value* NodeMaker::View(Value* x, Shape sizes) {

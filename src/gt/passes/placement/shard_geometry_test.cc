@@ -76,7 +76,8 @@ TEST(PlacedTest, OrdersMatterOnlyWhereAPieceIsCutTwice) {
 }
 
 TEST(PlacedTest, BoxesFollowTheOrder) {
-  const Pieces pieces = {{.dim = 0, .size = 12, .dim_size = 12}, {.dim = 1, .size = 5, .dim_size = 5}};
+  const Pieces pieces = {{.dim = 0, .size = 12, .dim_size = 12},
+                         {.dim = 1, .size = 5, .dim_size = 5}};
   Placed placed{LayoutOf(0, 0), kMeshOrder};
   const MeshRank rank(DeviceMesh({2, 3}), 1);  // first along axis 0, second along axis 1
   EXPECT_EQ(BoxOf(placed, pieces, rank, {12, 5}), (TensorBox{{12, 5}, {2, 0}, {2, 5}}));

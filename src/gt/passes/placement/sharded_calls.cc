@@ -68,7 +68,8 @@ ShardRange ShardedCalls::RangeOf(const ShardedCall& call) const {
 }
 
 // Indices within the rank's range; others' become `elsewhere`.
-ShardedCalls::LocalIndex ShardedCalls::Localize(Value* index, ShardRange range, const Dim& elsewhere) {
+ShardedCalls::LocalIndex ShardedCalls::Localize(Value* index, ShardRange range,
+                                                const Dim& elsewhere) {
   Value* local =
       make_.Make("aten::sub.Tensor").Set("self", index).Set("other", Dim(range.begin)).Result();
   Value* below = make_.Make("aten::lt.Scalar").Set("self", local).Set("other", Dim(0)).Result();
@@ -90,8 +91,8 @@ std::vector<Value*> ShardedCalls::Masked(ShardedCall call) {
   if (IsLookUpOfRows(call, indices)) return {LookUp(std::move(call), range)};
   const int ignored = call.node.op().schema.Find("ignore_index");
   // A loss has a target that it ignores.
-  const Dim elsewhere = ignored >= 0 ? std::get<Dim>(call.args[static_cast<size_t>(ignored)])
-                                     : Dim(range.length);
+  const Dim elsewhere =
+      ignored >= 0 ? std::get<Dim>(call.args[static_cast<size_t>(ignored)]) : Dim(range.length);
   for (int32_t i : indices) {
     Value*& index = call.operands[static_cast<size_t>(i)];
     index = Localize(index, range, elsewhere).index;
@@ -120,7 +121,8 @@ Value* ShardedCalls::LookUp(ShardedCall call, ShardRange range) {
   const LocalIndex local = Localize(call.operands[1], range, Dim(0));
   call.operands[1] = local.index;
   Value* found = emit_(call.node, call.operands, call.args)->result();
-  Value* rows = make_.Make("aten::unsqueeze").Set("self", local.others).Set("dim", Dim(-1)).Result();
+  Value* rows =
+      make_.Make("aten::unsqueeze").Set("self", local.others).Set("dim", Dim(-1)).Result();
   return make_.Make("aten::masked_fill.Scalar")
       .Set("self", found)
       .Set("mask", rows)
@@ -168,7 +170,8 @@ Value* ShardedCalls::InFloat(Value* x) {
 Value* ShardedCalls::Softmax(const ShardedCall& call, bool log) {
   const Shape dim = {Dim(CutDim(call.operands_at[0], call.operand_pieces[0], call.axes))};
   Value* x = InFloat(call.operands[0]);
-  Value* own = make_.Make("aten::amax").Set("self", x).Set("dim", dim).Set("keepdim", true).Result();
+  Value* own =
+      make_.Make("aten::amax").Set("self", x).Set("dim", dim).Set("keepdim", true).Result();
   Value* most = make_.AllReduce(own, "max", call.axes);
   Value* shifted = make_.Make("aten::sub.Tensor").Set("self", x).Set("other", most).Result();
   Value* powers = make_.Make("aten::exp").Set("self", shifted).Result();
