@@ -27,6 +27,7 @@ class BranchAndBound {
   double Explore(LabelGraph graph, double bound);
 
   const LabelSolution& best() const { return best_; }
+  double work() const { return work_; }
 
  private:
   // How a node made its part of the problem smaller.
