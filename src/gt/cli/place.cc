@@ -48,6 +48,7 @@ struct PlaceFlags {
   bool fold = true;
   bool finest = false;
   bool compare = true;
+  double memory_price = 0;
   double time_limit = 60;
   double expert_skew = 1;
   std::string graph, output, svg, plan, explain, diff, other, iopddl;
@@ -142,7 +143,7 @@ class Placer {
     }
     progress_.Clear();
     if (best_ == nullptr) Refuse(meshes.front());
-    best_->placement.bound_us = std::min(bound, best_->placement.step_us);
+    best_->placement.bound_us = std::min(bound, best_->placement.total_us());
     Print(*best_);
   }
 
@@ -159,7 +160,7 @@ class Placer {
 
   bool IsBetter(const std::shared_ptr<Found>& found) const {
     return found != nullptr &&
-           (best_ == nullptr || found->placement.step_us < best_->placement.step_us);
+           (best_ == nullptr || found->placement.total_us() < best_->placement.total_us());
   }
 
   std::vector<placement::HandLayout> HandWritten() const {
@@ -244,9 +245,10 @@ class Placer {
     placement::SearchOptions search;
     search.overlap = Overlaps();
     search.memory = Memory();
+    search.memory_price = 1e3 * flags_.memory_price;
     search.threads = static_cast<int>(std::max<int64_t>(1, config_.threads));
     search.time_limit_s = std::max(SecondsLeft(), 0.1);
-    if (best_ != nullptr) search.give_up_at = best_->placement.step_us;
+    if (best_ != nullptr) search.give_up_at = best_->placement.total_us();
     search.progress = [&](double step_us, double bound_us) {
       progress_.Show("mesh " + mesh.ToString(), step_us, bound_us);
     };
@@ -377,6 +379,10 @@ int RunPlace(Arguments args) {
       .Flag("memory_gb", &flags.memory_gb, AtLeast(0),
             "GiB that a rank may fill; 0: as --training.memory_limit_gb, else 92 % of a GPU of the "
             "cluster")
+      .Flag("memory_price", &flags.memory_price, AtLeast(0),
+            "milliseconds that a plan is charged for each GiB above --memory_gb; 0: none may be "
+            "above "
+            "it")
       .Flag("costs", &flags.costs,
             "simulated: gt's own; autoparallel: AutoParallel's formulas, serial, for comparison")
       .Flag("overlap", &flags.overlap,

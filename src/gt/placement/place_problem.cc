@@ -520,4 +520,59 @@ LabelProblem PlaceProblem::Labels(const Weights& weights) const {
   return problem;
 }
 
+StepProblem PlaceProblem::Step() const {
+  StepProblem problem;
+  problem.matrices = matrices_;
+  for (const PlacedVariable& of : variables_) {
+    StepVariable& variable = problem.variables.emplace_back();
+    if (of.result >= 0) {
+      variable.times.resize(of.layouts.size());
+      continue;
+    }
+    const FoldedClass& folded = ClassAt(of.class_index);
+    const Phase phase = IsBackward(folded) ? kBackwardPhase : kForwardPhase;
+    for (const Strategy& strategy : strategies_[static_cast<size_t>(of.class_index)]) {
+      StepTime& time = variable.times.emplace_back();
+      time.visible = folded.count() * strategy.collective_us;
+      time.kernels[phase] = folded.count() * strategy.kernel_us;
+    }
+  }
+  for (const PlacedOutput& output : outputs_) {
+    std::vector<StepTime>& times = problem.variables[static_cast<size_t>(output.variable)].times;
+    for (size_t label = 0; label < times.size(); ++label) {
+      times[label].visible += OutputCost(output, static_cast<int32_t>(label));
+    }
+  }
+  for (size_t i = 0; i < edges_.size(); ++i) {
+    const PlacedEdge& edge = edges_[i];
+    const auto count = static_cast<double>(edge.count);
+    const StepEdge step{edge.from,
+                        edge.to,
+                        matrix_of_edge_[i],
+                        count * edge.visible,
+                        {count * edge.forward, count * edge.backward}};
+    if (edge.from != edge.to) {
+      problem.edges.push_back(step);
+    } else {
+      AddLoop(step, problem);
+    }
+  }
+  return problem;
+}
+
+// A class that feeds itself: layer after layer.
+void PlaceProblem::AddLoop(const StepEdge& edge, StepProblem& problem) const {
+  const CostMatrix& matrix = matrices_[static_cast<size_t>(edge.matrix)];
+  std::vector<StepTime>& times = problem.variables[static_cast<size_t>(edge.from)].times;
+  for (size_t label = 0; label < times.size(); ++label) {
+    const double us = matrix.At(static_cast<int32_t>(label), static_cast<int32_t>(label));
+    if (us == kForbidden) {
+      times[label].visible = kForbidden;
+      continue;
+    }
+    times[label] += {.visible = edge.visible * us,
+                     .moves = {edge.moves[kForwardPhase] * us, edge.moves[kBackwardPhase] * us}};
+  }
+}
+
 }  // namespace gt::placement

@@ -10,6 +10,7 @@
 
 #include "gt/placement/folding.h"
 #include "gt/placement/label_problem.h"
+#include "gt/placement/step_problem.h"
 #include "gt/placement/strategies.h"
 
 namespace gt::placement {
@@ -102,6 +103,8 @@ class PlaceProblem {
     double forward_moves = 1, backward_moves = 1;
   };
   LabelProblem Labels(const Weights& weights) const;
+  // The same with the times apart, for pricing them otherwise. Without memory.
+  StepProblem Step() const;
 
  private:
   struct PlacedOutput {  // whole on every rank unless it is pinned
@@ -122,6 +125,7 @@ class PlaceProblem {
   void AddEdge(PlacedEdge edge);
   void MarkCasts();
   void MakeMatrices();
+  void AddLoop(const StepEdge& edge, StepProblem& problem) const;
   double OutputCost(const PlacedOutput& output, int32_t label) const;
   const FoldedClass& ClassAt(int32_t i) const { return folding_.classes[static_cast<size_t>(i)]; }
 

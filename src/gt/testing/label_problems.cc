@@ -10,8 +10,14 @@ namespace gt::testing {
 namespace {
 
 using placement::CostMatrix;
+using placement::Edge;
 using placement::kForbidden;
+using placement::kPhases;
 using placement::LabelProblem;
+using placement::StepEdge;
+using placement::StepProblem;
+using placement::StepTime;
+using placement::StepVariable;
 using placement::Variable;
 
 class RandomProblemMaker {
@@ -184,6 +190,16 @@ class LayeredProblemMaker {
   std::vector<const Choices*> choices_;
 };
 
+// The next of all labellings; false after the last.
+bool NextLabelling(const LabelProblem& problem, std::vector<int32_t>& labels) {
+  size_t v = 0;
+  while (v < labels.size() &&
+         static_cast<size_t>(++labels[v]) == problem.variables[v].costs.size()) {
+    labels[v++] = 0;
+  }
+  return v < labels.size();
+}
+
 }  // namespace
 
 LabelProblem RandomLabelProblem(uint64_t seed, bool with_memory) {
@@ -232,17 +248,61 @@ LabelProblem GridLabelProblem(uint64_t seed, int side, int labels, bool with_mem
 double EnumeratedOptimum(const LabelProblem& problem) {
   std::vector<int32_t> labels(problem.variables.size(), 0);
   double best = kForbidden;
-  for (;;) {
+  do {
     if (PeakUsage(problem, labels) <= problem.usage_limit) {
       best = std::min(best, CostOf(problem, labels));
     }
-    size_t v = 0;
-    while (v < labels.size() &&
-           static_cast<size_t>(++labels[v]) == problem.variables[v].costs.size()) {
-      labels[v++] = 0;
+  } while (NextLabelling(problem, labels));
+  return best;
+}
+
+StepProblem RandomStepProblem(uint64_t seed, bool with_memory) {
+  const LabelProblem sums = RandomLabelProblem(seed, with_memory);
+  std::mt19937_64 random(seed);
+  StepProblem problem;
+  problem.matrices = sums.matrices;
+  problem.usage_limit = sums.usage_limit;
+  for (const Variable& variable : sums.variables) {
+    StepVariable& step = problem.variables.emplace_back();
+    step.usage = variable.usage;
+    step.live = variable.live;
+    const size_t phase = random() % kPhases;
+    for (const double cost : variable.costs) {
+      StepTime& time = step.times.emplace_back();
+      (random() % 3 == 0 || cost == kForbidden ? time.visible : time.kernels[phase]) = cost;
     }
-    if (v == labels.size()) return best;
   }
+  for (const Edge& edge : sums.edges) {
+    StepEdge step{edge.from, edge.to, edge.matrix, 0, {}};
+    switch (random() % 4) {
+      case 0:
+        step.visible = edge.factor;
+        break;
+      case 1:
+        step.moves = {edge.factor, edge.factor};
+        break;
+      default:
+        step.moves[random() % kPhases] = edge.factor;
+    }
+    problem.edges.push_back(step);
+  }
+  return problem;
+}
+
+double EnumeratedStep(const StepProblem& problem, double over_price) {
+  LabelProblem memory = problem.At({});
+  for (size_t v = 0; v < memory.variables.size(); ++v) {
+    memory.variables[v].usage = problem.variables[v].usage;
+    memory.variables[v].live = problem.variables[v].live;
+  }
+  std::vector<int32_t> labels(problem.variables.size(), 0);
+  double best = kForbidden;
+  do {
+    const int64_t over = PeakUsage(memory, labels) - problem.usage_limit;
+    const double charged = over > 0 ? static_cast<double>(over) * over_price : 0;
+    best = std::min(best, problem.TimeOf(labels).Total() + charged);
+  } while (NextLabelling(memory, labels));
+  return best;
 }
 
 }  // namespace gt::testing

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "gt/placement/label_problem.h"
+#include "gt/placement/step_problem.h"
 
 namespace gt::testing {
 
@@ -22,5 +23,12 @@ placement::LabelProblem GridLabelProblem(uint64_t seed, int side, int labels, bo
 
 // The cheapest allowed cost, by trying everything; infinite if nothing is allowed.
 double EnumeratedOptimum(const placement::LabelProblem& problem);
+
+// A small random problem whose costs are shared out among what is visible, kernels and moves.
+placement::StepProblem RandomStepProblem(uint64_t seed, bool with_memory);
+
+// The least time of a step, with `over_price` for each byte above the limit (infinite: none may be), by
+// trying everything; infinite if nothing is allowed.
+double EnumeratedStep(const placement::StepProblem& problem, double over_price);
 
 }  // namespace gt::testing
