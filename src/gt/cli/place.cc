@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gt/base/error.h"
@@ -115,6 +117,8 @@ class SearchProgress {
 };
 
 class Placer {
+  static constexpr double kShareForHandWritten = 0.1;  // of the work on the plan
+
  public:
   Placer(const Config& config, const PlaceFlags& flags)
       : config_(config),
@@ -142,7 +146,7 @@ class Placer {
       if (IsBetter(found)) best_ = found;
     }
     progress_.Clear();
-    if (best_ == nullptr) Refuse(meshes.front());
+    if (best_ == nullptr) Refuse(meshes);
     best_->placement.bound_us = std::min(bound, best_->placement.total_us());
     Print(*best_);
   }
@@ -193,8 +197,20 @@ class Placer {
       if (others < ranks_ && ranks_ % others == 0) sizes.insert(sizes.begin(), ranks_ / others);
     }
     if (!sizes.empty()) return {Checked(DeviceMesh(sizes))};
-    constexpr int kMostAxes = 2;
-    return placement::MeshesOf(ranks_, kMostAxes);
+    return AllMeshes();
+  }
+
+  // With up to two axes all; with three those of which some axes fill a node.
+  std::vector<DeviceMesh> AllMeshes() const {
+    std::vector<DeviceMesh> meshes = placement::MeshesOf(ranks_, 2);
+    constexpr size_t kMostWithThree = 6;
+    const size_t most = meshes.size() + kMostWithThree;
+    for (const DeviceMesh& mesh : placement::MeshesOf(ranks_, 3)) {
+      if (mesh.axes() != 3 || meshes.size() == most) continue;
+      const int64_t node = links_.cluster().gpus_per_node;
+      if (mesh.size(2) == node || mesh.size(1) * mesh.size(2) == node) meshes.push_back(mesh);
+    }
+    return meshes;
   }
 
   const DeviceMesh Checked(DeviceMesh mesh) const {
@@ -242,12 +258,9 @@ class Placer {
         config_.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
     problem.pins = Pins(mesh);
     found->problem = std::make_unique<PlaceProblem>(*graph_, *found->pricing, problem);
-    placement::SearchOptions search;
-    search.overlap = Overlaps();
-    search.memory = Memory();
-    search.memory_price = 1e3 * flags_.memory_price;
-    search.threads = static_cast<int>(std::max<int64_t>(1, config_.threads));
-    search.time_limit_s = std::max(SecondsLeft(), 0.1);
+    placement::SearchOptions search = SearchFlags();
+    // A hand-written layout is shown, not claimed to be the best of its kind.
+    if (!axes.empty()) search.work_limit *= kShareForHandWritten;
     if (best_ != nullptr) search.give_up_at = best_->placement.total_us();
     search.progress = [&](double step_us, double bound_us) {
       progress_.Show("mesh " + mesh.ToString(), step_us, bound_us);
@@ -257,52 +270,77 @@ class Placer {
     return found->placement.feasible ? found : nullptr;
   }
 
+  placement::SearchOptions SearchFlags() const {
+    placement::SearchOptions search;
+    search.overlap = Overlaps();
+    search.memory = Memory();
+    search.memory_price = 1e3 * flags_.memory_price;
+    search.threads = Threads();
+    search.time_limit_s = std::max(SecondsLeft(), 0.1);
+    return search;
+  }
+  // Results do not depend on it; a region of the search has two halves.
+  int Threads() const {
+    constexpr int64_t kUseful = 2;
+    if (config_.threads > 0) return static_cast<int>(config_.threads);
+    return static_cast<int>(std::min<int64_t>(kUseful, std::thread::hardware_concurrency()));
+  }
+
   bool Overlaps() const {
     return flags_.overlap && flags_.costs == placement::CostFormulas::kSimulated;
   }
 
-  // Names the demands that contradict each other: those without any of which there is a placement.
-  [[noreturn]] void Refuse(const DeviceMesh& mesh) {
-    const Pricing pricing(mesh, links_, SpeedOf(links_.cluster().generation), flags_.costs);
-    placement::SearchOptions search;
-    search.memory = Memory();
+  // Names the demands that contradict each other: those without any of which there is a placement, on
+  // one of the meshes.
+  [[noreturn]] void Refuse(const std::vector<DeviceMesh>& meshes) {
+    placement::SearchOptions search = SearchFlags();
     search.overlap = false;
-    search.time_limit_s = 2;
-    const placement::MemoryModel free{.limit = 0};
-    auto feasible = [&](const std::vector<placement::Pin>& pins, bool with_memory) {
+    search.memory_price = 0;
+    std::vector<Pricing> pricings;
+    pricings.reserve(meshes.size());
+    for (const DeviceMesh& mesh : meshes) {
+      pricings.emplace_back(mesh, links_, SpeedOf(links_.cluster().generation), flags_.costs);
+    }
+    const auto problem_with = [&](const Pricing& pricing, const std::vector<placement::Pin>& pins) {
       placement::ProblemOptions options;
       options.fold = flags_.fold;
       options.pins = pins;
-      const PlaceProblem problem(*graph_, pricing, options);
-      placement::SearchOptions asked = search;
-      if (!with_memory) asked.memory = free;
-      return Search(problem, asked).feasible;
+      return PlaceProblem(*graph_, pricing, options);
     };
-    std::vector<placement::Pin> pins = Pins(mesh);
+    const auto feasible = [&](const std::vector<placement::Pin>& pins, bool with_memory) {
+      placement::SearchOptions asked = search;
+      if (!with_memory) asked.memory = {.limit = 0};
+      return std::ranges::any_of(pricings, [&](const Pricing& pricing) {
+        return Search(problem_with(pricing, pins), asked).feasible;
+      });
+    };
+    std::vector<placement::Pin> pins = Pins(meshes.front());
     for (size_t i = pins.size(); i-- > 0;) {
       std::vector<placement::Pin> fewer = pins;
       fewer.erase(fewer.begin() + static_cast<ptrdiff_t>(i));
       if (!feasible(fewer, true)) pins = fewer;
     }
-    std::string demands;
+    std::string demands, where;
     for (const placement::Pin& pin : pins) {
       demands += fmt::format("{}--pin {}={}", demands.empty() ? "" : ", ", pin.pattern, pin.layout);
     }
+    for (const DeviceMesh& mesh : meshes) {
+      where += (where.empty() ? "mesh " : ", ") + mesh.ToString();
+    }
     if (!feasible(pins, false)) {
-      Fail(ErrorCode::kNoPlacement, "mesh {}: these demands contradict each other: {}",
-           mesh.ToString(), demands);
+      Fail(ErrorCode::kNoPlacement, "{}: these demands contradict each other: {}", where, demands);
+    }
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (const Pricing& pricing : pricings) {
+      least = std::min(least, SmallestMemory(problem_with(pricing, pins), search));
     }
     constexpr double kGibi = 1024.0 * 1024 * 1024;
-    placement::ProblemOptions options;
-    options.fold = flags_.fold;
-    options.pins = pins;
-    const PlaceProblem problem(*graph_, pricing, options);
     Fail(ErrorCode::kNoPlacement,
-         "mesh {}: no placement fits into {:.4f} GiB of memory on each rank{}{}; with {:.4f} GiB "
+         "{}: no placement fits into {:.4f} GiB of memory on each rank{}{}; with {:.4f} GiB "
          "(--memory_gb) there is one",
-         mesh.ToString(), static_cast<double>(search.memory.limit) / kGibi,
+         where, static_cast<double>(search.memory.limit) / kGibi,
          demands.empty() ? "" : " together with ", demands,
-         std::ceil(static_cast<double>(SmallestMemory(problem, search)) / kGibi * 1e4) / 1e4);
+         std::ceil(static_cast<double>(least) / kGibi * 1e4) / 1e4);
   }
 
   void Print(const Found& best) {
@@ -320,7 +358,7 @@ class Placer {
     fmt::print("{}", PlacementTable(*best.problem, best.placement, Overlaps()));
     if (!flags_.explain.empty()) {
       fmt::print("\n{}",
-                 ExplainPlacement(*best.problem, best.placement, flags_.explain, Overlaps()));
+                 ExplainPlacement(*best.problem, best.placement, flags_.explain, SearchFlags()));
     }
     Compare(best.placement);
     if (!flags_.svg.empty()) {
@@ -372,7 +410,7 @@ int RunPlace(Arguments args) {
                    "ranks: at the least predicted time, within a rank's memory");
   line.Flag("mesh", &flags.mesh,
             "sizes of the mesh's axes, such as 8x8; auto: those of --parallelism.*, else every "
-            "factorization of --ranks into two")
+            "factorization of --ranks into two, and some into three")
       .Flag("pin", &flags.pins,
             "PATTERN=PLACEMENT: lay out the parameters, inputs or values of that name like this, "
             "such as output.weight=S(0)R; may be repeated")

@@ -204,6 +204,22 @@ BranchAndBound::Attempt BranchAndBound::Bound(const CoreGraph& core, PricedMessa
   return attempt;
 }
 
+// Reductions keep the least cost of a labelling with each label that they leave.
+void BranchAndBound::NoteHopeless(const CoreGraph& core, const PricedMessages& messages,
+                                  double constant) const {
+  if (core.has_usage() || options_.cutoff == kForbidden) return;
+  const double room = options_.cutoff - constant - messages.bound();
+  for (int32_t v = 0; v < core.size(); ++v) {
+    const std::vector<double> excess = messages.messages().Excesses(v);
+    const int32_t variable = levels_.front().kept[static_cast<size_t>(core.variable(v))];
+    for (size_t x = 0; x < excess.size(); ++x) {
+      if (excess[x] > room) {
+        options_.hopeless->emplace_back(variable, core.label(v, static_cast<int32_t>(x)));
+      }
+    }
+  }
+}
+
 // Makes the most of the prices: a labelling that fits where none was found, a better one at the
 // root, where it decides how many labels can be dropped.
 void BranchAndBound::Polish(const CoreGraph& core, const PricedMessages& messages,
@@ -229,6 +245,9 @@ double BranchAndBound::ExploreCore(LabelGraph& graph, double bound) {
   if (remembers) {
     messages.Save(graph);
     options_.messages->Remember(graph, levels_.front().kept);
+  }
+  if (options_.hopeless != nullptr && levels_.size() == 1) {
+    NoteHopeless(core, messages, graph.constant);
   }
   bound = std::max({bound, graph.constant + messages.bound(), attempt.bound});
   if (Closed(bound) || OutOfTime()) return bound;

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace gt::placement {
@@ -73,6 +74,8 @@ struct SolverOptions {
   double work_limit = kForbidden;
   // Of problems with the same variables that were solved before; null: none. Gets this one's.
   RememberedMessages* messages = nullptr;
+  // Gets labels that no labelling below the cutoff has, of some variables; null: not wanted.
+  std::vector<std::pair<int32_t, int32_t>>* hopeless = nullptr;  // variable, label
 };
 
 struct LabelSolution {

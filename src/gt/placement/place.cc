@@ -29,6 +29,13 @@ LabelProblem MemoryOf(const PlaceProblem& problem, const SearchOptions& options)
 StepProblem StepOf(const PlaceProblem& problem, const SearchOptions& options) {
   StepProblem step = problem.Step();
   if (!options.overlap) Serialize(step);
+  if (options.forced) {
+    const auto [variable, label] = *options.forced;
+    std::vector<StepTime>& times = step.variables[static_cast<size_t>(variable)].times;
+    for (size_t other = 0; other < times.size(); ++other) {
+      if (static_cast<int32_t>(other) != label) times[other].visible = kForbidden;
+    }
+  }
   if (options.memory.limit <= 0) return step;
   LabelProblem memory = MemoryOf(problem, options);
   for (size_t i = 0; i < step.variables.size(); ++i) {
@@ -44,6 +51,7 @@ StepOptions StepOptionsOf(const SearchOptions& options) {
   StepOptions step;
   step.time_limit_s = options.time_limit_s;
   step.work_limit = options.work_limit;
+  step.question_limit = options.question_limit;
   step.threads = options.threads;
   step.cutoff = options.give_up_at;
   step.progress = options.progress;
@@ -85,8 +93,7 @@ PlanCost CostOf(const PlaceProblem& problem, const std::vector<int32_t>& labels)
 }
 
 Placement Search(const PlaceProblem& problem, const SearchOptions& options) {
-  const StepProblem step = StepOf(problem, options);
-  const StepSolution solution = SearchStep(step, StepOptionsOf(options));
+  const StepSolution solution = SearchStep(StepOf(problem, options), StepOptionsOf(options));
   Placement placement;
   placement.feasible = solution.feasible;
   placement.bound_us = solution.lower_bound;
@@ -101,8 +108,10 @@ Placement Search(const PlaceProblem& problem, const SearchOptions& options) {
 }
 
 int64_t SmallestMemory(const PlaceProblem& problem, const SearchOptions& options) {
-  const LeastMemory least = FindLeastMemory(StepOf(problem, options), StepOptionsOf(options));
-  return least.enough + options.memory.workspace;
+  SearchOptions limited = options;
+  limited.memory.limit = std::max<int64_t>(1, options.memory.limit);
+  return FindLeastMemory(StepOf(problem, limited), StepOptionsOf(options)).enough +
+         options.memory.workspace;
 }
 
 }  // namespace gt::placement

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <functional>
+#include <limits>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gt/placement/memory_use.h"
@@ -19,7 +22,10 @@ struct SearchOptions {
   double time_limit_s = 60;
   // How much the search may do, whatever the machine; see StepOptions.
   double work_limit = 3e9;
+  int question_limit = std::numeric_limits<int>::max();
   int threads = 1;  // placements do not depend on it
+  // A variable of the problem and the label it must have.
+  std::optional<std::pair<int32_t, int32_t>> forced = std::nullopt;
   // A placement that takes longer is of no interest: the search ends once its bound says so.
   double give_up_at = kForbidden;
   // Called now and then with the best step and the bound so far, in microseconds.

@@ -3,14 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 #include <map>
 #include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 
 #include "gt/base/error.h"
 #include "gt/base/fqn_pattern.h"
+#include "gt/placement/way_limit.h"
 #include "gt/sim/type_sizes.h"
 
 namespace gt::placement {
@@ -34,6 +36,16 @@ int WidensBy(const Node* node) {
   return ItemSize(to.dtype) - ItemSize(from.dtype);
 }
 
+// Of a tensor with so many pieces.
+bool IsLookedAt(const WayLimit& limit, const Layout& layout, const DeviceMesh& mesh) {
+  std::array<size_t, kMaxAxes> ways = {};
+  const auto axes = static_cast<size_t>(mesh.axes());
+  for (size_t axis = 0; axis < axes; ++axis) {
+    ways[axis] = layout.axes[axis] < 0 ? 0 : 1 + static_cast<size_t>(layout.axes[axis]);
+  }
+  return limit.Allows(std::span(ways).first(axes));
+}
+
 }  // namespace
 
 PlaceProblem::PlaceProblem(Graph& graph, const Pricing& pricing, ProblemOptions options)
@@ -52,29 +64,20 @@ PlaceProblem::PlaceProblem(Graph& graph, const Pricing& pricing, ProblemOptions 
   MakeMatrices();
 }
 
-// Every axis multiplies the ways of a node; beyond a few thousand nothing can be solved any more.
-void PlaceProblem::CheckSize(const Node& node, size_t rows) const {
-  constexpr double kMostStrategies = 4096;
-  const int axes = pricing_.mesh().axes();
-  const double ways = std::pow(static_cast<double>(rows), axes);
-  if (ways <= kMostStrategies) return;
-  Fail(ErrorCode::kBadMesh,
-       "mesh {}: node {} ({}) can be placed in about {:.0f} ways, more than the {:.0f} that a "
-       "search "
-       "can handle; use fewer axes",
-       pricing_.mesh().ToString(), node.result()->name(), node.op().name.str(), ways,
-       kMostStrategies);
-}
-
 void PlaceProblem::MakeStrategies() {
   std::set<std::string> without;
   for (size_t i = 0; i < folding_.classes.size(); ++i) {
     const FoldedClass& of = folding_.classes[i];
     if (of.input != nullptr) {
-      strategies_.push_back(InputStrategies(pieces_[i].results[0], pricing_.mesh()));
+      const Pieces& pieces = pieces_[i].results[0];
+      const WayLimit limit(pieces.size() + 1, pricing_.mesh().axes());
+      strategies_.push_back(InputStrategies(pieces, pricing_.mesh()));
+      std::erase_if(strategies_.back(), [&](const Strategy& strategy) {
+        return !IsLookedAt(limit, strategy.results[0], pricing_.mesh());
+      });
       continue;
     }
-    CheckSize(*of.node, pieces_[i].rows.size());
+    if (!WayLimit(pieces_[i].rows.size(), pricing_.mesh().axes()).complete()) ++limited_classes_;
     if (!pieces_[i].has_rule) without.insert(of.node->op().name.str());
     strategies_.push_back(StrategiesOf(*of.node, pieces_[i], graph_.shapes().Hints(), pricing_));
   }
@@ -276,7 +279,12 @@ void PlaceProblem::AddUses(const FoldedUses& alike) {
 std::vector<Layout> PlaceProblem::KeptLayouts(int32_t class_index, int32_t result) const {
   const ClassPieces& pieces = pieces_[static_cast<size_t>(class_index)];
   if (!pieces.routed) {
-    return LayoutsOf(pieces.results[static_cast<size_t>(result)], pricing_.mesh());
+    const Pieces& kept = pieces.results[static_cast<size_t>(result)];
+    const WayLimit limit(kept.size() + 1, pricing_.mesh().axes());
+    std::vector<Layout> layouts = LayoutsOf(kept, pricing_.mesh());
+    std::erase_if(
+        layouts, [&](const Layout& layout) { return !IsLookedAt(limit, layout, pricing_.mesh()); });
+    return layouts;
   }
   std::set<Layout> layouts;
   for (const Strategy& strategy : strategies_[static_cast<size_t>(class_index)]) {

@@ -86,6 +86,8 @@ class PlaceProblem {
   }
   // Operators without a rule: every rank computes all of them.
   const std::vector<std::string>& without_rule() const { return without_rule_; }
+  // How many classes of nodes have more ways than are looked at; bounds are over those that are.
+  int32_t limited_classes() const { return limited_classes_; }
 
   // The layout that a label of a variable gives to the value that an edge moves away from it.
   const Layout& ResultLayout(int32_t variable, int32_t label, int32_t result) const;
@@ -113,7 +115,6 @@ class PlaceProblem {
   };
 
   void MakeStrategies();
-  void CheckSize(const Node& node, size_t rows) const;
   void ApplyAxisUses();
   void ApplyPins();
   Layout PinnedLayout(const FoldedOutput& output) const;
@@ -147,6 +148,7 @@ class PlaceProblem {
   std::vector<CostMatrix> matrices_;
   std::vector<int32_t> matrix_of_edge_;
   std::vector<std::string> without_rule_;
+  int32_t limited_classes_ = 0;
 };
 
 }  // namespace gt::placement

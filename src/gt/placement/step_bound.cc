@@ -55,6 +55,25 @@ void StepBounder::SetLabels(const StepRegion& region) {
   }
 }
 
+bool StepBounder::Exclude(const std::vector<std::pair<int32_t, int32_t>>& hopeless,
+                          StepRegion& region) {
+  bool any = false;
+  for (const auto& [variable, label] : hopeless) {
+    std::vector<bool>& allowed = allowed_[static_cast<size_t>(variable)];
+    if (!allowed[static_cast<size_t>(label)]) continue;
+    any = true;
+    allowed[static_cast<size_t>(label)] = false;
+    auto choice = std::ranges::find(region.choices, variable, &LabelChoice::variable);
+    if (choice == region.choices.end()) {
+      region.choices.push_back({variable, allowed});
+      restricted_.push_back(variable);
+    } else {
+      choice->allowed[static_cast<size_t>(label)] = false;
+    }
+  }
+  return any;
+}
+
 double StepBounder::MemoryUs(size_t variable, size_t label, const StepPrices& prices) const {
   const StepVariable& of = problem_.variables[variable];
   if (of.usage.empty()) return 0;
@@ -90,9 +109,11 @@ StepBounder::Answer StepBounder::Ask(const StepPrices& prices, double gap, doubl
   solver.work_limit = settings_.ask_work;
   solver.time_limit_s = deadline.left_s();
   solver.messages = &messages_;
+  Answer answer;
+  solver.hopeless = &answer.hopeless;
   const LabelSolution solution = Solve(sum_, solver);
   work_ += solution.work;
-  Answer answer{solution.lower_bound - constant, nullptr};
+  answer.bound = solution.lower_bound - constant;
   if (solution.feasible) answer.plan = PlanOf(solution.labels);
   return answer;
 }
@@ -218,7 +239,14 @@ StepBounder::Outcome StepBounder::Bound(StepRegion region, const std::vector<Ste
         target = std::min(target, best * (1 - settings_.relative_gap));
       }
     }
-    if (region.bound >= target || plans.empty()) break;
+    if (region.bound >= target) break;
+    if (Exclude(answer.hopeless, region)) {
+      std::erase_if(plans, [&](const StepPlanPtr& plan) { return !IsAllowed(region, *plan); });
+    }
+    if (plans.empty()) {
+      if (answer.plan == nullptr) break;
+      continue;  // with fewer labels at the same prices
+    }
     if (answer.bound > center_bound) {
       if (i > 0) radius = std::min(kWholeRange, 2 * radius);
       center = prices;

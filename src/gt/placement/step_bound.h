@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "gt/placement/deadline.h"
@@ -75,7 +76,8 @@ class StepBounder {
  private:
   struct Answer {
     double bound = 0;
-    StepPlanPtr plan;  // null: none
+    StepPlanPtr plan;                                   // null: none
+    std::vector<std::pair<int32_t, int32_t>> hopeless;  // labels that nothing below the cutoff has
   };
   // A linear program that mixes plans, and where its prices are.
   struct Mixture {
@@ -85,6 +87,8 @@ class StepBounder {
   };
 
   void SetLabels(const StepRegion& region);
+  // Takes labels out of the region; whether any was left in it.
+  bool Exclude(const std::vector<std::pair<int32_t, int32_t>>& hopeless, StepRegion& region);
   Answer Ask(const StepPrices& prices, double gap, double cutoff, const Deadline& deadline);
   Mixture Mix(const std::vector<StepPlanPtr>& plans, const std::vector<int32_t>& moments,
               const StepPrices& center, double radius) const;

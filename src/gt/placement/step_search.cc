@@ -47,10 +47,10 @@ class RegionSearch {
   void Offer(std::vector<int32_t> labels) { Keep(bounders_[0]->PlanOf(std::move(labels))); }
 
   // Of all labellings.
-  void Begin() { Add(BoundOf({}, *bounders_[0], kRootAsks)); }
+  void Begin() { Add(BoundOf({}, *bounders_[0], std::min(kRootAsks, options_.question_limit))); }
 
   void Run() {
-    while (!open_.empty() && work_ < options_.work_limit && !deadline_.passed()) {
+    while (!open_.empty() && !Finished()) {
       const auto least = std::ranges::min_element(open_, {}, &StepRegion::bound);
       if (least->bound >= Target()) break;
       StepRegion region = std::move(*least);
@@ -70,6 +70,10 @@ class RegionSearch {
   }
 
  private:
+  bool Finished() const {
+    return work_ >= options_.work_limit || questions_ >= options_.question_limit ||
+           deadline_.passed();
+  }
   double BestCost() const { return best_ != nullptr ? best_->cost : kForbidden; }
   double Target() const {
     return std::min(BestCost() * (1 - options_.relative_gap), options_.cutoff);
@@ -81,6 +85,7 @@ class RegionSearch {
 
   void Add(StepBounder::Outcome outcome) {
     work_ += outcome.work + setup_work_ * static_cast<double>(outcome.found.size());
+    questions_ += static_cast<int>(outcome.found.size());
     for (StepPlanPtr& plan : outcome.found) {
       Keep(plan);
       known_.push_back(std::move(plan));
@@ -151,6 +156,7 @@ class RegionSearch {
   StepPlanPtr best_;
   double closed_ = kForbidden;  // the least bound of regions that are finished
   double work_ = 0;
+  int questions_ = 0;
 };
 
 // The same step if time did not matter: only memory above the limit costs something, a microsecond a byte.
@@ -206,9 +212,10 @@ StepSolution SearchReduced(const StepProblem& problem, const StepOptions& option
 
 }  // namespace
 
-StepSolution SearchStep(const StepProblem& problem, const StepOptions& options) {
+StepSolution SearchStep(StepProblem problem, const StepOptions& options) {
   const bool limited = problem.usage_limit < std::numeric_limits<int64_t>::max();
   const ReducedStep reduced = Reduce(problem, limited);
+  problem = {};
   StepSolution solution;
   solution.lower_bound = kForbidden;
   if (!reduced.feasible) return solution;
@@ -220,7 +227,7 @@ StepSolution SearchStep(const StepProblem& problem, const StepOptions& options) 
 LeastMemory FindLeastMemory(const StepProblem& problem, const StepOptions& options) {
   StepProblem memory = WithoutTimes(problem);
   memory.usage_limit = 0;
-  const StepSolution solution = SearchStep(memory, ForMemory(options));
+  const StepSolution solution = SearchStep(std::move(memory), ForMemory(options));
   return {solution.feasible ? static_cast<int64_t>(std::ceil(solution.cost))
                             : std::numeric_limits<int64_t>::max(),
           static_cast<int64_t>(std::floor(solution.lower_bound))};

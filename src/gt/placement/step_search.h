@@ -25,7 +25,8 @@ struct StepOptions {
   // Entries of tables that the search may go over before it ends with what it has, on every machine the
   // same.
   double work_limit = 1e10;
-  int threads = 1;  // results do not depend on it
+  int question_limit = std::numeric_limits<int>::max();  // likewise, of weighted sums
+  int threads = 1;                                       // results do not depend on it
   // Labellings that take this long or longer are of no interest.
   double cutoff = kForbidden;
   // Called now and then with the best time so far and the bound.
@@ -41,8 +42,9 @@ struct StepSolution {
   double lower_bound = 0;
 };
 
-// Deterministic without a time limit.
-StepSolution SearchStep(const StepProblem& problem, const StepOptions& options = {});
+// Deterministic without a time limit. The problem is given up once it has been reduced: its matrices
+// can be most of the memory in use.
+StepSolution SearchStep(StepProblem problem, const StepOptions& options = {});
 
 // The smallest limit on memory under which there is a labelling, between bounds.
 struct LeastMemory {
