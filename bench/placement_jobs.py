@@ -51,9 +51,7 @@ GAP = [
 def place(binary, model, ranks, mesh, *flags):
     """Output, processor seconds and peak memory in MB of one call."""
     command = [binary, "place", "--config", f"{ROOT}/configs/{model}.toml", "--device", "cuda",
-               "--ranks", str(ranks), "--mesh", mesh, "--parallelism.data_parallel_shard_degree", "-1",
-               "--parallelism.tensor_parallel_degree", "1",
-               "--parallelism.expert_parallel_degree", "1", *flags]
+               "--ranks", str(ranks), "--mesh", mesh, *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                cwd=ROOT, env={**os.environ, "GT_HOME": ROOT})
     output = process.stdout.read()
@@ -76,7 +74,9 @@ def hand(binary):
         model, ranks, cluster, batch = job
         output, seconds, _ = place(binary, model, ranks, "auto", "--comm.cluster", cluster,
                                    "--training.local_batch_size", str(batch),
-                                   "--training.seq_len", "4096", "--memory_gb", "73.6")
+                                   "--training.seq_len", "4096", "--memory_gb", "73.6",
+                                   "--parallelism.tensor_parallel_degree", "1",
+                                   "--parallelism.expert_parallel_degree", "1")
         row = f"{model:<18} {ranks:>5} {cluster:<9} {batch:>5}"
         step = number(r"step ([0-9.]+) ms", output)
         if step is None:

@@ -25,6 +25,7 @@
 #include "gt/job/config.h"
 #include "gt/placement/hand_layouts.h"
 #include "gt/placement/iopddl.h"
+#include "gt/placement/joined_axes.h"
 #include "gt/placement/plan.h"
 #include "gt/report/placement_report.h"
 #include "gt/report/placement_svg.h"
@@ -117,7 +118,8 @@ class SearchProgress {
 };
 
 class Placer {
-  static constexpr double kShareForHandWritten = 0.1;  // of the work on the plan
+  // Of the work on a plan.
+  static constexpr double kShareForHandWritten = 0.1, kShareForStart = 0.2;
 
  public:
   Placer(const Config& config, const PlaceFlags& flags)
@@ -246,6 +248,18 @@ class Placer {
   }
 
   std::shared_ptr<Found> Try(const DeviceMesh& mesh, const std::vector<placement::AxisUse>& axes) {
+    std::shared_ptr<Found> found = ProblemOn(mesh, axes);
+    placement::SearchOptions search = SearchFlags();
+    // A hand-written layout is shown, not claimed to be the best of its kind.
+    if (!axes.empty()) search.work_limit *= kShareForHandWritten;
+    if (mesh.axes() > 2 && axes.empty()) search.start = PlanOnJoinedAxes(*found);
+    SearchOn(*found, search);
+    last_bound_ = found->placement.bound_us;
+    return found->placement.feasible ? found : nullptr;
+  }
+
+  std::shared_ptr<Found> ProblemOn(const DeviceMesh& mesh,
+                                   const std::vector<placement::AxisUse>& axes) const {
     auto found = std::make_shared<Found>();
     found->pricing =
         std::make_unique<Pricing>(mesh, links_, SpeedOf(links_.cluster().generation), flags_.costs);
@@ -258,16 +272,38 @@ class Placer {
         config_.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
     problem.pins = Pins(mesh);
     found->problem = std::make_unique<PlaceProblem>(*graph_, *found->pricing, problem);
-    placement::SearchOptions search = SearchFlags();
-    // A hand-written layout is shown, not claimed to be the best of its kind.
-    if (!axes.empty()) search.work_limit *= kShareForHandWritten;
+    return found;
+  }
+
+  void SearchOn(Found& found, placement::SearchOptions search) {
     if (best_ != nullptr) search.give_up_at = best_->placement.total_us();
+    const std::string what = "mesh " + found.pricing->mesh().ToString();
     search.progress = [&](double step_us, double bound_us) {
-      progress_.Show("mesh " + mesh.ToString(), step_us, bound_us);
+      progress_.Show(what, step_us, bound_us);
     };
-    found->placement = Search(*found->problem, search);
-    last_bound_ = found->placement.bound_us;
-    return found->placement.feasible ? found : nullptr;
+    found.placement = Search(*found.problem, search);
+  }
+
+  // The labels of the best plan on a mesh of two axes that this one is finer than; empty: none. Pins name
+  // axes, so that they mean nothing there.
+  std::vector<int32_t> PlanOnJoinedAxes(const Found& finer) {
+    std::vector<int32_t> best;
+    double least = placement::kForbidden;
+    const DeviceMesh& mesh = finer.pricing->mesh();
+    for (int split = 1; flags_.pins.empty() && flags_.plan.empty() && split < mesh.axes();
+         ++split) {
+      const std::shared_ptr<Found> joined = ProblemOn(placement::JoinAxes(mesh, split), {});
+      placement::SearchOptions search = SearchFlags();
+      search.work_limit *= kShareForStart;
+      SearchOn(*joined, search);
+      if (!joined->placement.feasible || joined->placement.total_us() >= least) continue;
+      std::vector<int32_t> labels =
+          LabelsOnFinerMesh(*joined->problem, joined->placement.labels, split, *finer.problem);
+      if (labels.empty()) continue;
+      least = joined->placement.total_us();
+      best = std::move(labels);
+    }
+    return best;
   }
 
   placement::SearchOptions SearchFlags() const {

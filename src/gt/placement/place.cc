@@ -54,6 +54,7 @@ StepOptions StepOptionsOf(const SearchOptions& options) {
   step.question_limit = options.question_limit;
   step.threads = options.threads;
   step.cutoff = options.give_up_at;
+  step.start = options.start;
   step.progress = options.progress;
   if (options.memory_price > 0) step.over_price = options.memory_price / kGibi;
   return step;

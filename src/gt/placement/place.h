@@ -26,6 +26,7 @@ struct SearchOptions {
   int threads = 1;  // placements do not depend on it
   // A variable of the problem and the label it must have.
   std::optional<std::pair<int32_t, int32_t>> forced = std::nullopt;
+  std::vector<int32_t> start = {};  // labels to improve on; empty: none
   // A placement that takes longer is of no interest: the search ends once its bound says so.
   double give_up_at = kForbidden;
   // Called now and then with the best step and the bound so far, in microseconds.

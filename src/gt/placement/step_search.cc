@@ -16,7 +16,7 @@ namespace {
 constexpr int kRootAsks = 40, kAsks = 10;
 constexpr double kAskShare = 0.1;  // of all work that one question may take
 // Entries that making a question's graph smaller looks at, for each of the problem's, about.
-constexpr double kReductionWork = 30;
+constexpr double kReductionWork = 15;
 
 double EntriesOf(const StepProblem& problem) {
   double entries = 0;
@@ -210,18 +210,38 @@ StepSolution SearchReduced(const StepProblem& problem, const StepOptions& option
   return solution;
 }
 
+// What the search begins with; not feasible if that is nothing, or does not fit.
+StepSolution SolutionOf(const StepProblem& problem, const StepOptions& options) {
+  StepSolution solution;
+  if (options.start.empty()) return solution;
+  const StepMoments moments(problem);
+  const StepBounder bounder(problem, moments, {.over_price = options.over_price});
+  const StepPlanPtr plan = bounder.PlanOf(options.start);
+  if (plan->cost == kForbidden) return solution;
+  solution.feasible = true;
+  solution.labels = plan->labels;
+  solution.time = plan->time;
+  solution.cost = plan->cost;
+  return solution;
+}
+
 }  // namespace
 
 StepSolution SearchStep(StepProblem problem, const StepOptions& options) {
+  StepSolution start = SolutionOf(problem, options);
+  StepOptions below = options;  // what is known already
+  below.cutoff = std::min(options.cutoff, start.cost);
   const bool limited = problem.usage_limit < std::numeric_limits<int64_t>::max();
   const ReducedStep reduced = Reduce(problem, limited);
   problem = {};
   StepSolution solution;
   solution.lower_bound = kForbidden;
   if (!reduced.feasible) return solution;
-  solution = SearchReduced(reduced.problem, options);
+  solution = SearchReduced(reduced.problem, below);
   if (solution.feasible) solution.labels = reduced.Restore(solution.labels);
-  return solution;
+  if (start.cost > solution.cost) return solution;
+  start.lower_bound = std::min(solution.lower_bound, start.cost);
+  return start.feasible ? start : solution;
 }
 
 LeastMemory FindLeastMemory(const StepProblem& problem, const StepOptions& options) {

@@ -29,6 +29,7 @@ struct StepOptions {
   int threads = 1;                                       // results do not depend on it
   // Labellings that take this long or longer are of no interest.
   double cutoff = kForbidden;
+  std::vector<int32_t> start = {};  // labels to improve on; empty: none
   // Called now and then with the best time so far and the bound.
   std::function<void(double best, double bound)> progress = nullptr;
 };
