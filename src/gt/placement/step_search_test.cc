@@ -1,16 +1,22 @@
 #include "gt/placement/step_search.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <sstream>
+#include <string>
 
 #include "gt/placement/step_reduction.h"
 #include "gt/testing/label_problems.h"
+#include "gt/testing/shell.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt::step_search_test {
 namespace {
 
 using namespace placement;
+namespace testing = gt::testing;
 using gt::testing::EnumeratedStep;
 using gt::testing::RandomStepProblem;
 
@@ -61,6 +67,37 @@ TEST(StepSearch, FindsTheOptimumWhereMemoryHasAPrice) {
     options.over_price = seed % 2 == 0 ? 0.5 : 3;
     ExpectOptimal(RandomStepProblem(seed, /*with_memory=*/true), options, seed);
   }
+}
+
+// An integer program that knows nothing of labels, solved by HiGHS. Skipped where python3 cannot import
+// highspy (pip install highspy).
+TEST(StepSearch, EqualsTheIlpOfHighs_slow) {
+  if (testing::RunInShell("python3 -c 'import highspy' 2>&1").status != 0) {
+    GTEST_SKIP() << "python3 has no highspy: pip install highspy";
+  }
+  constexpr uint64_t kProblems = 500;
+  const testing::TempFolder folder;
+  for (uint64_t seed = 0; seed < kProblems; ++seed) {
+    testing::WriteText(folder / fmt::format("{}.lp", seed),
+                       testing::LinearProgramText(RandomStepProblem(1000 + seed, seed % 2 == 0)));
+  }
+  const testing::ShellOutcome highs = testing::RunInShell(
+      fmt::format("python3 " GT_SOURCE_DIR "/tests/placement/solve_with_highs.py {} 2>&1",
+                  folder.path().string()));
+  ASSERT_EQ(highs.status, 0) << highs.output;
+  std::istringstream lines(highs.output);
+  std::string name, optimum;
+  uint64_t seen = 0;
+  for (; lines >> name >> optimum; ++seen) {
+    SCOPED_TRACE(name);
+    const uint64_t seed = std::stoull(name);
+    const StepSolution solution = SearchStep(RandomStepProblem(1000 + seed, seed % 2 == 0));
+    ASSERT_EQ(solution.feasible, optimum != "infeasible");
+    if (!solution.feasible) continue;
+    EXPECT_NEAR(solution.cost, std::stod(optimum), 1e-4 * std::stod(optimum) + 1e-5);
+    EXPECT_LE(solution.lower_bound, std::stod(optimum) + 1e-5);
+  }
+  EXPECT_EQ(seen, kProblems);
 }
 
 // However early the search ends, its bound is below every labelling.

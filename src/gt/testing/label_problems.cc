@@ -1,5 +1,7 @@
 #include "gt/testing/label_problems.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,6 +16,7 @@ using placement::Edge;
 using placement::kForbidden;
 using placement::kPhases;
 using placement::LabelProblem;
+using placement::LiveRange;
 using placement::StepEdge;
 using placement::StepProblem;
 using placement::StepTime;
@@ -303,6 +306,101 @@ double EnumeratedStep(const StepProblem& problem, double over_price) {
     best = std::min(best, problem.TimeOf(labels).Total() + charged);
   } while (NextLabelling(memory, labels));
   return best;
+}
+
+namespace {
+
+class LinearProgramWriter {
+ public:
+  explicit LinearProgramWriter(const StepProblem& problem) : problem_(problem) {}
+
+  std::string Write() {
+    for (size_t v = 0; v < problem_.variables.size(); ++v) AddVariable(v);
+    for (size_t e = 0; e < problem_.edges.size(); ++e) AddEdge(e);
+    AddMoments();
+    rows_ += fmt::format(" V{} >= 0\n", visible_);
+    for (size_t phase = 0; phase < kPhases; ++phase) {
+      rows_ += fmt::format(" P{0}{1} >= 0\n P{0}{2} >= 0\n", phase, kernels_[phase], moves_[phase]);
+    }
+    return fmt::format("Minimize\n obj: V + P0 + P1\nSubject To\n{}Bounds\n{}Binaries\n{}End\n",
+                       rows_, bounds_, binaries_);
+  }
+
+ private:
+  void AddVariable(size_t v) {
+    std::string one;
+    for (size_t label = 0; label < problem_.variables[v].times.size(); ++label) {
+      const std::string x = fmt::format("x{}_{}", v, label);
+      one += " + " + x;
+      binaries_ += " " + x + "\n";
+      const StepTime& time = problem_.variables[v].times[label];
+      if (time.visible == kForbidden) {
+        rows_ += fmt::format(" {} = 0\n", x);
+        continue;
+      }
+      Subtract(visible_, time.visible, x);
+      for (size_t phase = 0; phase < kPhases; ++phase) {
+        Subtract(kernels_[phase], time.kernels[phase], x);
+        Subtract(moves_[phase], time.moves[phase], x);
+      }
+    }
+    rows_ += one + " = 1\n";
+  }
+
+  void AddEdge(size_t e) {
+    const StepEdge& edge = problem_.edges[e];
+    const CostMatrix& matrix = problem_.matrices[static_cast<size_t>(edge.matrix)];
+    for (int32_t i = 0; i < matrix.rows; ++i) {
+      for (int32_t j = 0; j < matrix.columns; ++j) {
+        const double us = matrix.At(i, j);
+        const std::string pair = fmt::format("x{}_{} + x{}_{}", edge.from, i, edge.to, j);
+        if (us == kForbidden) {
+          rows_ += fmt::format(" {} <= 1\n", pair);
+          continue;
+        }
+        const std::string y = fmt::format("y{}_{}_{}", e, i, j);
+        rows_ += fmt::format(" {} - {} <= 1\n", pair, y);
+        bounds_ += fmt::format(" 0 <= {} <= 1\n", y);
+        Subtract(visible_, edge.visible * us, y);
+        for (size_t phase = 0; phase < kPhases; ++phase) {
+          Subtract(moves_[phase], edge.moves[phase] * us, y);
+        }
+      }
+    }
+  }
+
+  void AddMoments() {
+    if (problem_.usage_limit == std::numeric_limits<int64_t>::max()) return;
+    constexpr int32_t kTicks = 32;  // more than random problems have
+    for (int32_t tick = 0; tick < kTicks; ++tick) {
+      std::string used;
+      for (size_t v = 0; v < problem_.variables.size(); ++v) {
+        const StepVariable& variable = problem_.variables[v];
+        for (const LiveRange& range : variable.live) {
+          if (tick < range.begin || tick >= range.end) continue;
+          for (size_t label = 0; label < variable.usage.size(); ++label) {
+            const int64_t bytes = variable.usage[label] * range.count;
+            if (bytes > 0) used += fmt::format(" + {} x{}_{}", bytes, v, label);
+          }
+        }
+      }
+      if (!used.empty()) rows_ += fmt::format("{} <= {}\n", used, problem_.usage_limit);
+    }
+  }
+
+  static void Subtract(std::string& sum, double amount, const std::string& name) {
+    if (amount != 0) sum += fmt::format(" - {} {}", amount, name);
+  }
+
+  const StepProblem& problem_;
+  std::string rows_, bounds_, binaries_;
+  std::string visible_, kernels_[kPhases], moves_[kPhases];  // sums, with their signs turned
+};
+
+}  // namespace
+
+std::string LinearProgramText(const StepProblem& problem) {
+  return LinearProgramWriter(problem).Write();
 }
 
 }  // namespace gt::testing
