@@ -205,7 +205,7 @@ class Placer {
   // With up to two axes all; with three those of which some axes fill a node.
   std::vector<DeviceMesh> AllMeshes() const {
     std::vector<DeviceMesh> meshes = placement::MeshesOf(ranks_, 2);
-    constexpr size_t kMostWithThree = 6;
+    constexpr size_t kMostWithThree = 4;
     const size_t most = meshes.size() + kMostWithThree;
     for (const DeviceMesh& mesh : placement::MeshesOf(ranks_, 3)) {
       if (mesh.axes() != 3 || meshes.size() == most) continue;
@@ -252,7 +252,7 @@ class Placer {
     placement::SearchOptions search = SearchFlags();
     // A hand-written layout is shown, not claimed to be the best of its kind.
     if (!axes.empty()) search.work_limit *= kShareForHandWritten;
-    if (mesh.axes() > 2 && axes.empty()) search.start = PlanOnJoinedAxes(*found);
+    if (mesh.axes() > 2 && best_ == nullptr) search.start = PlanOnJoinedAxes(*found);
     SearchOn(*found, search);
     last_bound_ = found->placement.bound_us;
     return found->placement.feasible ? found : nullptr;

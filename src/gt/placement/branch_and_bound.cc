@@ -252,7 +252,6 @@ double BranchAndBound::ExploreCore(LabelGraph& graph, double bound) {
   bound = std::max({bound, graph.constant + messages.bound(), attempt.bound});
   if (Closed(bound) || OutOfTime()) return bound;
   Polish(core, messages, attempt);
-  if (options_.quick) return bound;
   messages.Save(graph);
   if (levels_.size() > 1 || core.size() < kLarge) {
     return Divide(std::move(graph), core, messages, attempt, bound);

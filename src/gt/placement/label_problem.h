@@ -63,9 +63,6 @@ struct SolverOptions {
   int threads = 1;             // results do not depend on it
   double relative_gap = 1e-9;  // good enough
   std::vector<int32_t> start;  // labels to improve on; empty: none
-  // Ends with what reductions, message passing and local search find: for questions that are asked many
-  // times. The bound holds all the same.
-  bool quick = false;
   // Labellings that cost this much or more are of no interest: the search of a part ends once its bound
   // says so, with or without a labelling.
   double cutoff = kForbidden;
