@@ -57,7 +57,8 @@ TEST_F(PlaceTest, ASoftBudgetIsPaidFor) {
 }
 
 TEST_F(PlaceTest, FourAxesArePlacedWithABoundThatSaysWhatItIsOver) {
-  const ShellOutcome placed = Place("", "--ranks 16 --mesh 2x2x2x2");
+  const ShellOutcome placed =
+      Place("--graph " GT_SOURCE_DIR "/tests/placement/ffn.gtir", "--ranks 16 --mesh 2x2x2x2");
   EXPECT_EQ(placed.status, 0) << placed.output;
   EXPECT_NE(placed.output.find("no placement that was looked at takes less"), std::string::npos)
       << placed.output;
