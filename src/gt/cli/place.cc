@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gt/base/error.h"
@@ -23,6 +25,7 @@
 #include "gt/job/config.h"
 #include "gt/placement/hand_layouts.h"
 #include "gt/placement/iopddl.h"
+#include "gt/placement/joined_axes.h"
 #include "gt/placement/plan.h"
 #include "gt/report/placement_report.h"
 #include "gt/report/placement_svg.h"
@@ -47,6 +50,7 @@ struct PlaceFlags {
   bool fold = true;
   bool finest = false;
   bool compare = true;
+  double memory_price = 0;
   double time_limit = 60;
   double expert_skew = 1;
   std::string graph, output, svg, plan, explain, diff, other, iopddl;
@@ -113,6 +117,9 @@ class SearchProgress {
 };
 
 class Placer {
+  // Of the work on a plan.
+  static constexpr double kShareForHandWritten = 0.1, kShareForStart = 0.2;
+
  public:
   Placer(const Config& config, const PlaceFlags& flags)
       : config_(config),
@@ -140,8 +147,8 @@ class Placer {
       if (IsBetter(found)) best_ = found;
     }
     progress_.Clear();
-    if (best_ == nullptr) Refuse(meshes.front());
-    best_->placement.bound_us = std::min(bound, best_->placement.step_us);
+    if (best_ == nullptr) Refuse(meshes);
+    best_->placement.bound_us = std::min(bound, best_->placement.total_us());
     Print(*best_);
   }
 
@@ -158,7 +165,7 @@ class Placer {
 
   bool IsBetter(const std::shared_ptr<Found>& found) const {
     return found != nullptr &&
-           (best_ == nullptr || found->placement.step_us < best_->placement.step_us);
+           (best_ == nullptr || found->placement.total_us() < best_->placement.total_us());
   }
 
   std::vector<placement::HandLayout> HandWritten() const {
@@ -191,8 +198,20 @@ class Placer {
       if (others < ranks_ && ranks_ % others == 0) sizes.insert(sizes.begin(), ranks_ / others);
     }
     if (!sizes.empty()) return {Checked(DeviceMesh(sizes))};
-    constexpr int kMostAxes = 2;
-    return placement::MeshesOf(ranks_, kMostAxes);
+    return AllMeshes();
+  }
+
+  // With up to two axes all; with three those of which some axes fill a node.
+  std::vector<DeviceMesh> AllMeshes() const {
+    std::vector<DeviceMesh> meshes = placement::MeshesOf(ranks_, 2);
+    constexpr size_t kMostWithThree = 4;
+    const size_t most = meshes.size() + kMostWithThree;
+    for (const DeviceMesh& mesh : placement::MeshesOf(ranks_, 3)) {
+      if (mesh.axes() != 3 || meshes.size() == most) continue;
+      const int64_t node = links_.cluster().gpus_per_node;
+      if (mesh.size(2) == node || mesh.size(1) * mesh.size(2) == node) meshes.push_back(mesh);
+    }
+    return meshes;
   }
 
   const DeviceMesh Checked(DeviceMesh mesh) const {
@@ -228,6 +247,18 @@ class Placer {
   }
 
   std::shared_ptr<Found> Try(const DeviceMesh& mesh, const std::vector<placement::AxisUse>& axes) {
+    std::shared_ptr<Found> found = ProblemOn(mesh, axes);
+    placement::SearchOptions search = SearchFlags();
+    // A hand-written layout is shown, not claimed to be the best of its kind.
+    if (!axes.empty()) search.work_limit *= kShareForHandWritten;
+    if (mesh.axes() > 2 && best_ == nullptr) search.start = PlanOnJoinedAxes(*found);
+    SearchOn(*found, search);
+    last_bound_ = found->placement.bound_us;
+    return found->placement.feasible ? found : nullptr;
+  }
+
+  std::shared_ptr<Found> ProblemOn(const DeviceMesh& mesh,
+                                   const std::vector<placement::AxisUse>& axes) const {
     auto found = std::make_shared<Found>();
     found->pricing =
         std::make_unique<Pricing>(mesh, links_, SpeedOf(links_.cluster().generation), flags_.costs);
@@ -240,66 +271,111 @@ class Placer {
         config_.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
     problem.pins = Pins(mesh);
     found->problem = std::make_unique<PlaceProblem>(*graph_, *found->pricing, problem);
+    return found;
+  }
+
+  void SearchOn(Found& found, placement::SearchOptions search) {
+    if (best_ != nullptr) search.give_up_at = best_->placement.total_us();
+    const std::string what = "mesh " + found.pricing->mesh().ToString();
+    search.progress = [&](double step_us, double bound_us) {
+      progress_.Show(what, step_us, bound_us);
+    };
+    found.placement = Search(*found.problem, search);
+  }
+
+  // The labels of the best plan on a mesh of two axes that this one is finer than; empty: none. Pins name
+  // axes, so that they mean nothing there.
+  std::vector<int32_t> PlanOnJoinedAxes(const Found& finer) {
+    std::vector<int32_t> best;
+    double least = placement::kForbidden;
+    const DeviceMesh& mesh = finer.pricing->mesh();
+    for (int split = 1; flags_.pins.empty() && flags_.plan.empty() && split < mesh.axes();
+         ++split) {
+      const std::shared_ptr<Found> joined = ProblemOn(placement::JoinAxes(mesh, split), {});
+      placement::SearchOptions search = SearchFlags();
+      search.work_limit *= kShareForStart;
+      SearchOn(*joined, search);
+      if (!joined->placement.feasible || joined->placement.total_us() >= least) continue;
+      std::vector<int32_t> labels =
+          LabelsOnFinerMesh(*joined->problem, joined->placement.labels, split, *finer.problem);
+      if (labels.empty()) continue;
+      least = joined->placement.total_us();
+      best = std::move(labels);
+    }
+    return best;
+  }
+
+  placement::SearchOptions SearchFlags() const {
     placement::SearchOptions search;
     search.overlap = Overlaps();
     search.memory = Memory();
-    search.threads = static_cast<int>(std::max<int64_t>(1, config_.threads));
+    search.memory_price = 1e3 * flags_.memory_price;
+    search.threads = Threads();
     search.time_limit_s = std::max(SecondsLeft(), 0.1);
-    if (best_ != nullptr) search.give_up_at = best_->placement.step_us;
-    search.progress = [&](double step_us, double bound_us) {
-      progress_.Show("mesh " + mesh.ToString(), step_us, bound_us);
-    };
-    found->placement = Search(*found->problem, search);
-    last_bound_ = found->placement.bound_us;
-    return found->placement.feasible ? found : nullptr;
+    return search;
+  }
+  // Results do not depend on it; a region of the search has two halves.
+  int Threads() const {
+    constexpr int64_t kUseful = 2;
+    if (config_.threads > 0) return static_cast<int>(config_.threads);
+    return static_cast<int>(std::min<int64_t>(kUseful, std::thread::hardware_concurrency()));
   }
 
   bool Overlaps() const {
     return flags_.overlap && flags_.costs == placement::CostFormulas::kSimulated;
   }
 
-  // Names the demands that contradict each other: those without any of which there is a placement.
-  [[noreturn]] void Refuse(const DeviceMesh& mesh) {
-    const Pricing pricing(mesh, links_, SpeedOf(links_.cluster().generation), flags_.costs);
-    placement::SearchOptions search;
-    search.memory = Memory();
+  // Names the demands that contradict each other: those without any of which there is a placement, on
+  // one of the meshes.
+  [[noreturn]] void Refuse(const std::vector<DeviceMesh>& meshes) {
+    placement::SearchOptions search = SearchFlags();
     search.overlap = false;
-    search.time_limit_s = 2;
-    const placement::MemoryModel free{.limit = 0};
-    auto feasible = [&](const std::vector<placement::Pin>& pins, bool with_memory) {
+    search.memory_price = 0;
+    std::vector<Pricing> pricings;
+    pricings.reserve(meshes.size());
+    for (const DeviceMesh& mesh : meshes) {
+      pricings.emplace_back(mesh, links_, SpeedOf(links_.cluster().generation), flags_.costs);
+    }
+    const auto problem_with = [&](const Pricing& pricing, const std::vector<placement::Pin>& pins) {
       placement::ProblemOptions options;
       options.fold = flags_.fold;
       options.pins = pins;
-      const PlaceProblem problem(*graph_, pricing, options);
-      placement::SearchOptions asked = search;
-      if (!with_memory) asked.memory = free;
-      return Search(problem, asked).feasible;
+      return PlaceProblem(*graph_, pricing, options);
     };
-    std::vector<placement::Pin> pins = Pins(mesh);
+    const auto feasible = [&](const std::vector<placement::Pin>& pins, bool with_memory) {
+      placement::SearchOptions asked = search;
+      if (!with_memory) asked.memory = {.limit = 0};
+      return std::ranges::any_of(pricings, [&](const Pricing& pricing) {
+        return Search(problem_with(pricing, pins), asked).feasible;
+      });
+    };
+    std::vector<placement::Pin> pins = Pins(meshes.front());
     for (size_t i = pins.size(); i-- > 0;) {
       std::vector<placement::Pin> fewer = pins;
       fewer.erase(fewer.begin() + static_cast<ptrdiff_t>(i));
       if (!feasible(fewer, true)) pins = fewer;
     }
-    std::string demands;
+    std::string demands, where;
     for (const placement::Pin& pin : pins) {
       demands += fmt::format("{}--pin {}={}", demands.empty() ? "" : ", ", pin.pattern, pin.layout);
     }
+    for (const DeviceMesh& mesh : meshes) {
+      where += (where.empty() ? "mesh " : ", ") + mesh.ToString();
+    }
     if (!feasible(pins, false)) {
-      Fail(ErrorCode::kNoPlacement, "mesh {}: these demands contradict each other: {}",
-           mesh.ToString(), demands);
+      Fail(ErrorCode::kNoPlacement, "{}: these demands contradict each other: {}", where, demands);
+    }
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (const Pricing& pricing : pricings) {
+      least = std::min(least, SmallestMemory(problem_with(pricing, pins), search));
     }
     constexpr double kGibi = 1024.0 * 1024 * 1024;
-    placement::ProblemOptions options;
-    options.fold = flags_.fold;
-    options.pins = pins;
-    const PlaceProblem problem(*graph_, pricing, options);
     Fail(ErrorCode::kNoPlacement,
-         "mesh {}: no placement fits into {:.4f} GiB of memory on each rank{}{}; with {:.4f} GiB "
+         "{}: no placement fits into {:.4f} GiB of memory on each rank{}{}; with {:.4f} GiB "
          "(--memory_gb) there is one",
-         mesh.ToString(), static_cast<double>(search.memory.limit) / kGibi,
+         where, static_cast<double>(search.memory.limit) / kGibi,
          demands.empty() ? "" : " together with ", demands,
-         std::ceil(static_cast<double>(SmallestMemory(problem, search)) / kGibi * 1e4) / 1e4);
+         std::ceil(static_cast<double>(least) / kGibi * 1e4) / 1e4);
   }
 
   void Print(const Found& best) {
@@ -317,7 +393,7 @@ class Placer {
     fmt::print("{}", PlacementTable(*best.problem, best.placement, Overlaps()));
     if (!flags_.explain.empty()) {
       fmt::print("\n{}",
-                 ExplainPlacement(*best.problem, best.placement, flags_.explain, Overlaps()));
+                 ExplainPlacement(*best.problem, best.placement, flags_.explain, SearchFlags()));
     }
     Compare(best.placement);
     if (!flags_.svg.empty()) {
@@ -373,6 +449,10 @@ int RunPlace(Arguments args) {
       .Flag("memory_gb", &flags.memory_gb, AtLeast(0),
             "GiB that a rank may fill; 0: as --training.memory_limit_gb, else 92 % of a GPU of the "
             "cluster")
+      .Flag("memory_price", &flags.memory_price, AtLeast(0),
+            "milliseconds that a plan is charged for each GiB above --memory_gb; 0: none may be "
+            "above "
+            "it")
       .Flag("costs", &flags.costs,
             "simulated: gt's own; autoparallel: AutoParallel's formulas, serial, for comparison")
       .Flag("overlap", &flags.overlap,

@@ -49,6 +49,21 @@ TEST_F(PlaceTest, PinsThatCannotBeMetAreRefused) {
   ExpectRefused("--explain nothing", "GT-E0904", "nothing");
 }
 
+TEST_F(PlaceTest, ASoftBudgetIsPaidFor) {
+  const ShellOutcome paid = Place("--memory_gb 0.0015 --memory_price 1000");
+  EXPECT_EQ(paid.status, 0) << paid.output;
+  EXPECT_NE(paid.output.find("charged for memory above the budget"), std::string::npos)
+      << paid.output;
+}
+
+TEST_F(PlaceTest, FourAxesArePlacedWithABoundThatSaysWhatItIsOver) {
+  const ShellOutcome placed =
+      Place("--graph " GT_SOURCE_DIR "/tests/placement/ffn.gtir", "--ranks 16 --mesh 2x2x2x2");
+  EXPECT_EQ(placed.status, 0) << placed.output;
+  EXPECT_NE(placed.output.find("no placement that was looked at takes less"), std::string::npos)
+      << placed.output;
+}
+
 TEST_F(PlaceTest, TheSmallestBudgetThatIsNamedIsEnough) {
   const ShellOutcome refused = Place("--memory_gb 0.0001");
   EXPECT_EQ(refused.status, 1) << refused.output;

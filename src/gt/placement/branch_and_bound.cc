@@ -7,6 +7,7 @@
 #include "gt/placement/memory_search.h"
 #include "gt/placement/moment_pruning.h"
 #include "gt/placement/neighbourhood_choice.h"
+#include "gt/placement/remembered_messages.h"
 
 namespace gt::placement {
 namespace {
@@ -84,7 +85,10 @@ std::pair<int32_t, int32_t> MostContested(const CoreGraph& core, const PricedMes
 
 BranchAndBound::BranchAndBound(const LabelProblem& problem, const SolverOptions& options,
                                const Deadline& deadline)
-    : problem_(problem), options_(options), deadline_(deadline), work_limit_(kMostWork) {}
+    : problem_(problem),
+      options_(options),
+      deadline_(deadline),
+      work_limit_(std::min(kMostWork, options.work_limit)) {}
 
 bool BranchAndBound::Offer(const std::vector<int32_t>& labels) {
   const double cost = CostOf(problem_, labels);
@@ -95,9 +99,13 @@ bool BranchAndBound::Offer(const std::vector<int32_t>& labels) {
   return true;
 }
 
-double BranchAndBound::Target() const { return best_.cost * (1 - options_.relative_gap); }
+double BranchAndBound::Target() const {
+  return std::min(best_.cost * (1 - options_.relative_gap), options_.cutoff);
+}
 
-bool BranchAndBound::Closed(double bound) const { return best_.feasible && bound >= Target(); }
+bool BranchAndBound::Closed(double bound) const {
+  return Target() < kForbidden && bound >= Target();
+}
 
 bool BranchAndBound::OutOfTime() const { return work_ > work_limit_ || deadline_.passed(); }
 
@@ -196,6 +204,22 @@ BranchAndBound::Attempt BranchAndBound::Bound(const CoreGraph& core, PricedMessa
   return attempt;
 }
 
+// Reductions keep the least cost of a labelling with each label that they leave.
+void BranchAndBound::NoteHopeless(const CoreGraph& core, const PricedMessages& messages,
+                                  double constant) const {
+  if (core.has_usage() || options_.cutoff == kForbidden) return;
+  const double room = options_.cutoff - constant - messages.bound();
+  for (int32_t v = 0; v < core.size(); ++v) {
+    const std::vector<double> excess = messages.messages().Excesses(v);
+    const int32_t variable = levels_.front().kept[static_cast<size_t>(core.variable(v))];
+    for (size_t x = 0; x < excess.size(); ++x) {
+      if (excess[x] > room) {
+        options_.hopeless->emplace_back(variable, core.label(v, static_cast<int32_t>(x)));
+      }
+    }
+  }
+}
+
 // Makes the most of the prices: a labelling that fits where none was found, a better one at the
 // root, where it decides how many labels can be dropped.
 void BranchAndBound::Polish(const CoreGraph& core, const PricedMessages& messages,
@@ -214,23 +238,33 @@ void BranchAndBound::Polish(const CoreGraph& core, const PricedMessages& message
 
 double BranchAndBound::ExploreCore(LabelGraph& graph, double bound) {
   const CoreGraph core(graph);
+  const bool remembers = options_.messages != nullptr && levels_.size() == 1;
+  if (remembers) options_.messages->Recall(graph, levels_.front().kept);
   PricedMessages messages(core, graph);
   Attempt attempt = Bound(core, messages, graph.constant);
+  if (remembers) {
+    messages.Save(graph);
+    options_.messages->Remember(graph, levels_.front().kept);
+  }
+  if (options_.hopeless != nullptr && levels_.size() == 1) {
+    NoteHopeless(core, messages, graph.constant);
+  }
   bound = std::max({bound, graph.constant + messages.bound(), attempt.bound});
   if (Closed(bound) || OutOfTime()) return bound;
   Polish(core, messages, attempt);
-  if (options_.quick) return bound;
   messages.Save(graph);
   if (levels_.size() > 1 || core.size() < kLarge) {
     return Divide(std::move(graph), core, messages, attempt, bound);
   }
   const double limit = work_limit_;
-  work_limit_ = work_ + kFirstWork;
+  work_limit_ = std::min(limit, work_ + kFirstWork);
   bound = Divide(graph, core, messages, attempt, bound);
   const bool finished = !OutOfTime();
   work_limit_ = limit;
-  if (finished || deadline_.passed()) return bound;
+  if (finished || OutOfTime()) return bound;
   SearchNeighbourhoods(graph, bound);
+  work_limit_ = std::min(options_.work_limit, work_ + kMostWork);
+  if (OutOfTime()) return bound;
   attempt = Bound(core, messages, graph.constant);
   bound = std::max({bound, graph.constant + messages.bound(), attempt.bound});
   if (Closed(bound) || OutOfTime()) return bound;
@@ -244,7 +278,7 @@ double BranchAndBound::Divide(LabelGraph graph, const CoreGraph& core,
                               double bound) {
   if (Closed(bound) || OutOfTime() || OutOfMemory(graph)) return bound;
   const double here = graph.constant + messages.bound();
-  const double room = best_.feasible ? Target() - here : kForbidden;
+  const double room = Target() < kForbidden ? Target() - here : kForbidden;
   const auto [vertex, label] = MostContested(core, messages, attempt.decoded, room);
   const double dropped = DropHopeless(graph, core, messages.messages(), room);
   if (!graph.feasible) return std::max(bound, Target());
@@ -258,6 +292,7 @@ void BranchAndBound::SearchNeighbourhoods(const LabelGraph& graph, double bound)
   const std::vector<int32_t> variable = levels_.front().kept;
   NeighbourhoodChoice choice(graph);
   for (int round = 0; round < kNeighbourhoods || deadline_.limited(); ++round) {
+    if (work_ > options_.work_limit) break;
     if (deadline_.limited() && deadline_.elapsed_s() > end) break;
     Level level{{}, {}, nullptr};
     for (const int32_t v : variable) level.labels.push_back(best_.labels[static_cast<size_t>(v)]);
@@ -269,7 +304,6 @@ void BranchAndBound::SearchNeighbourhoods(const LabelGraph& graph, double bound)
     levels_.pop_back();
     choice.Learn(/*finished=*/work_ <= work_limit_, best_.cost < cost);
   }
-  work_limit_ = work_ + kMostWork;
 }
 
 double BranchAndBound::Branch(LabelGraph& graph, int32_t v, int32_t label, double bound) {

@@ -27,6 +27,7 @@ class BranchAndBound {
   double Explore(LabelGraph graph, double bound);
 
   const LabelSolution& best() const { return best_; }
+  double work() const { return work_; }
 
  private:
   // How a node made its part of the problem smaller.
@@ -47,6 +48,8 @@ class BranchAndBound {
   bool OutOfTime() const;
   double ExploreCore(LabelGraph& graph, double bound);
   Attempt Bound(const CoreGraph& core, PricedMessages& messages, double constant);
+  // For the asker: labels that are part of nothing below the cutoff.
+  void NoteHopeless(const CoreGraph& core, const PricedMessages& messages, double constant) const;
   void Polish(const CoreGraph& core, const PricedMessages& messages, Attempt attempt);
   bool OfferCore(const CoreGraph& core, const std::vector<int32_t>& x);
   // Solves parts of a large problem exactly while the rest keeps the labels of the best labelling.

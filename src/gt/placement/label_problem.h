@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace gt::placement {
@@ -55,21 +56,31 @@ struct LabelProblem {
   int64_t usage_limit = std::numeric_limits<int64_t>::max();
 };
 
+class RememberedMessages;
+
 struct SolverOptions {
   double time_limit_s = std::numeric_limits<double>::infinity();
   int threads = 1;             // results do not depend on it
   double relative_gap = 1e-9;  // good enough
   std::vector<int32_t> start;  // labels to improve on; empty: none
-  // Ends with what reductions, message passing and local search find: for questions that are asked many
-  // times. The bound holds all the same.
-  bool quick = false;
+  // Labellings that cost this much or more are of no interest: the search of a part ends once its bound
+  // says so, with or without a labelling.
+  double cutoff = kForbidden;
+  // Entries of tables that the search may go over; it ends with what it has. Unlike a time limit this
+  // gives the same answer on every machine.
+  double work_limit = kForbidden;
+  // Of problems with the same variables that were solved before; null: none. Gets this one's.
+  RememberedMessages* messages = nullptr;
+  // Gets labels that no labelling below the cutoff has, of some variables; null: not wanted.
+  std::vector<std::pair<int32_t, int32_t>>* hopeless = nullptr;  // variable, label
 };
 
 struct LabelSolution {
   bool feasible = false;
   std::vector<int32_t> labels;
   double cost = kForbidden;
-  double lower_bound = 0;  // no labelling costs less
+  double lower_bound = 0;  // no labelling costs less; at most the cutoff
+  double work = 0;         // entries of tables that the search went over
   double gap() const { return cost <= 0 ? 0 : cost < kForbidden ? (cost - lower_bound) / cost : 1; }
 };
 

@@ -8,7 +8,9 @@
 namespace gt::placement {
 namespace {
 
-constexpr size_t kSeriesWork = size_t{1} << 22;  // products of three numbers of labels
+// Products of three numbers of labels: up to which labels are not even compared, and up to which a
+// vertex is eliminated at all.
+constexpr size_t kQuickSeriesWork = size_t{1} << 20, kSeriesWork = size_t{1} << 22;
 
 struct Best {
   double cost = kForbidden;
@@ -74,9 +76,10 @@ void LabelReduction::QueueNeighbours(int32_t v) {
 }
 
 void LabelReduction::Visit(int32_t v) {
-  (void)(DropImpossible(v) && EliminateLoose(v) && EliminateLeaf(v) && DropDominated(v) &&
-         FixSingle(v) && EliminateLoose(v) && EliminateLeaf(v) && MergeFollower(v) &&
-         MergeDetermined(v) && EliminateSeries(v));
+  (void)(DropImpossible(v) && EliminateLoose(v) && EliminateLeaf(v) &&
+         EliminateSeries(v, kQuickSeriesWork) && DropDominated(v) && FixSingle(v) &&
+         EliminateLoose(v) && EliminateLeaf(v) && MergeFollower(v) && MergeDetermined(v) &&
+         EliminateSeries(v, kSeriesWork));
 }
 
 bool LabelReduction::Fits(const GraphVertex& vertex, int32_t label) const {
@@ -278,7 +281,7 @@ void LabelReduction::MergeInto(int32_t v, int32_t u, std::vector<int32_t> choice
   for (auto& [w, table] : moved) graph_.AddTable(u, w, std::move(table));
 }
 
-bool LabelReduction::EliminateSeries(int32_t v) {
+bool LabelReduction::EliminateSeries(int32_t v, size_t most) {
   const GraphVertex& vertex = graph_.At(v);
   if (graph_.EdgesOf(v).size() != 2 || !vertex.usage.empty()) return true;
   const GraphEdge first = graph_.edges[static_cast<size_t>(graph_.EdgesOf(v)[0])];
@@ -289,7 +292,7 @@ bool LabelReduction::EliminateSeries(int32_t v) {
   const GraphVertex& right = graph_.At(b);
   const size_t count = vertex.labels.size();
   const size_t columns = right.labels.size();
-  if (count * left.labels.size() * columns > kSeriesWork) return true;
+  if (count * left.labels.size() * columns > most) return true;
   const EdgeView to_left(first, v);
   const EdgeView to_right(second, v);
   std::vector<double> rows;

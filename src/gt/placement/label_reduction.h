@@ -47,7 +47,7 @@ class LabelReduction {
   bool EliminateLeaf(int32_t v);
   bool MergeFollower(int32_t v);
   bool MergeDetermined(int32_t v);
-  bool EliminateSeries(int32_t v);
+  bool EliminateSeries(int32_t v, size_t most);  // work
 
   // The label of `v` beside each label of `u`, which allows no other.
   void MergeInto(int32_t v, int32_t u, std::vector<int32_t> choice);

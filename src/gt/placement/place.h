@@ -1,20 +1,12 @@
 // The search: the cheapest placement of a step, with a bound that says how far from the best it can be.
-//
-// Moves of parameters and gradients can be under way while kernels run. A step then takes
-//
-//   kernels + visible moves + max(0, forward moves - forward kernels)
-//                           + max(0, backward moves - backward kernels)
-//
-// which is no sum over labels. For factors f and b between 0 and 1 the sum
-//
-//   (1 - f) forward kernels + (1 - b) backward kernels + visible + f forward moves + b backward moves
-//
-// is one, and never more than the step takes: the largest of its minima over f and b bounds the step
-// from below, and the plans found on the way are compared by what they really take.
+// What a step takes, and how its least time is found, is in step_problem.h and step_search.h.
 #pragma once
 
 #include <functional>
+#include <limits>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gt/placement/memory_use.h"
@@ -25,8 +17,16 @@ namespace gt::placement {
 struct SearchOptions {
   bool overlap = true;  // false: every move is waited for
   MemoryModel memory = {};
+  // Microseconds for each GiB above the limit of memory; 0: nothing may be above it.
+  double memory_price = 0;
   double time_limit_s = 60;
-  int threads = 1;
+  // How much the search may do, whatever the machine; see StepOptions.
+  double work_limit = 3e9;
+  int question_limit = std::numeric_limits<int>::max();
+  int threads = 1;  // placements do not depend on it
+  // A variable of the problem and the label it must have.
+  std::optional<std::pair<int32_t, int32_t>> forced = std::nullopt;
+  std::vector<int32_t> start = {};  // labels to improve on; empty: none
   // A placement that takes longer is of no interest: the search ends once its bound says so.
   double give_up_at = kForbidden;
   // Called now and then with the best step and the bound so far, in microseconds.
@@ -46,9 +46,11 @@ struct Placement {
   std::vector<int32_t> labels;
   PlanCost cost;
   double step_us = 0;
-  double bound_us = 0;  // no placement takes less
+  double charged_us = 0;  // for memory above the limit, if it has a price
+  double bound_us = 0;    // no placement takes less, with what it is charged
   int64_t peak_bytes = 0;
-  double gap() const { return step_us > 0 ? (step_us - bound_us) / step_us : 0; }
+  double total_us() const { return step_us + charged_us; }
+  double gap() const { return total_us() > 0 ? (total_us() - bound_us) / total_us() : 0; }
 };
 
 PlanCost CostOf(const PlaceProblem& problem, const std::vector<int32_t>& labels);

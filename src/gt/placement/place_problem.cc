@@ -3,14 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 #include <map>
 #include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 
 #include "gt/base/error.h"
 #include "gt/base/fqn_pattern.h"
+#include "gt/placement/way_limit.h"
 #include "gt/sim/type_sizes.h"
 
 namespace gt::placement {
@@ -34,6 +36,16 @@ int WidensBy(const Node* node) {
   return ItemSize(to.dtype) - ItemSize(from.dtype);
 }
 
+// Of a tensor with so many pieces.
+bool IsLookedAt(const WayLimit& limit, const Layout& layout, const DeviceMesh& mesh) {
+  std::array<size_t, kMaxAxes> ways = {};
+  const auto axes = static_cast<size_t>(mesh.axes());
+  for (size_t axis = 0; axis < axes; ++axis) {
+    ways[axis] = layout.axes[axis] < 0 ? 0 : 1 + static_cast<size_t>(layout.axes[axis]);
+  }
+  return limit.Allows(std::span(ways).first(axes));
+}
+
 }  // namespace
 
 PlaceProblem::PlaceProblem(Graph& graph, const Pricing& pricing, ProblemOptions options)
@@ -52,26 +64,17 @@ PlaceProblem::PlaceProblem(Graph& graph, const Pricing& pricing, ProblemOptions 
   MakeMatrices();
 }
 
-// Every axis multiplies the ways of a node; beyond a few thousand nothing can be solved any more.
-void PlaceProblem::CheckSize(const Node& node, size_t rows) const {
-  constexpr double kMostStrategies = 4096;
-  const int axes = pricing_.mesh().axes();
-  const double ways = std::pow(static_cast<double>(rows), axes);
-  if (ways <= kMostStrategies) return;
-  Fail(ErrorCode::kBadMesh,
-       "mesh {}: node {} ({}) can be placed in about {:.0f} ways, more than the {:.0f} that a "
-       "search "
-       "can handle; use fewer axes",
-       pricing_.mesh().ToString(), node.result()->name(), node.op().name.str(), ways,
-       kMostStrategies);
-}
-
 void PlaceProblem::MakeStrategies() {
   std::set<std::string> without;
   for (size_t i = 0; i < folding_.classes.size(); ++i) {
     const FoldedClass& of = folding_.classes[i];
     if (of.input != nullptr) {
-      strategies_.push_back(InputStrategies(pieces_[i].results[0], pricing_.mesh()));
+      const Pieces& pieces = pieces_[i].results[0];
+      const WayLimit limit(pieces.size() + 1, pricing_.mesh().axes());
+      strategies_.push_back(InputStrategies(pieces, pricing_.mesh()));
+      std::erase_if(strategies_.back(), [&](const Strategy& strategy) {
+        return !IsLookedAt(limit, strategy.results[0], pricing_.mesh());
+      });
       // Buffers and constants are small, and whole on every rank.
       const InputRole role = of.input->role;
       if (role == InputRole::kBuffer || role == InputRole::kConstant) {
@@ -79,7 +82,7 @@ void PlaceProblem::MakeStrategies() {
       }
       continue;
     }
-    CheckSize(*of.node, pieces_[i].rows.size());
+    if (!WayLimit(pieces_[i].rows.size(), pricing_.mesh().axes()).complete()) ++limited_classes_;
     if (!pieces_[i].has_rule) without.insert(of.node->op().name.str());
     strategies_.push_back(StrategiesOf(*of.node, pieces_[i], graph_.shapes().Hints(), pricing_));
   }
@@ -281,7 +284,12 @@ void PlaceProblem::AddUses(const FoldedUses& alike) {
 std::vector<Layout> PlaceProblem::KeptLayouts(int32_t class_index, int32_t result) const {
   const ClassPieces& pieces = pieces_[static_cast<size_t>(class_index)];
   if (!pieces.routed) {
-    return LayoutsOf(pieces.results[static_cast<size_t>(result)], pricing_.mesh());
+    const Pieces& kept = pieces.results[static_cast<size_t>(result)];
+    const WayLimit limit(kept.size() + 1, pricing_.mesh().axes());
+    std::vector<Layout> layouts = LayoutsOf(kept, pricing_.mesh());
+    std::erase_if(
+        layouts, [&](const Layout& layout) { return !IsLookedAt(limit, layout, pricing_.mesh()); });
+    return layouts;
   }
   std::set<Layout> layouts;
   for (const Strategy& strategy : strategies_[static_cast<size_t>(class_index)]) {
@@ -523,6 +531,61 @@ LabelProblem PlaceProblem::Labels(const Weights& weights) const {
     }
   }
   return problem;
+}
+
+StepProblem PlaceProblem::Step() const {
+  StepProblem problem;
+  problem.matrices = matrices_;
+  for (const PlacedVariable& of : variables_) {
+    StepVariable& variable = problem.variables.emplace_back();
+    if (of.result >= 0) {
+      variable.times.resize(of.layouts.size());
+      continue;
+    }
+    const FoldedClass& folded = ClassAt(of.class_index);
+    const Phase phase = IsBackward(folded) ? kBackwardPhase : kForwardPhase;
+    for (const Strategy& strategy : strategies_[static_cast<size_t>(of.class_index)]) {
+      StepTime& time = variable.times.emplace_back();
+      time.visible = folded.count() * strategy.collective_us;
+      time.kernels[phase] = folded.count() * strategy.kernel_us;
+    }
+  }
+  for (const PlacedOutput& output : outputs_) {
+    std::vector<StepTime>& times = problem.variables[static_cast<size_t>(output.variable)].times;
+    for (size_t label = 0; label < times.size(); ++label) {
+      times[label].visible += OutputCost(output, static_cast<int32_t>(label));
+    }
+  }
+  for (size_t i = 0; i < edges_.size(); ++i) {
+    const PlacedEdge& edge = edges_[i];
+    const auto count = static_cast<double>(edge.count);
+    const StepEdge step{edge.from,
+                        edge.to,
+                        matrix_of_edge_[i],
+                        count * edge.visible,
+                        {count * edge.forward, count * edge.backward}};
+    if (edge.from != edge.to) {
+      problem.edges.push_back(step);
+    } else {
+      AddLoop(step, problem);
+    }
+  }
+  return problem;
+}
+
+// A class that feeds itself: layer after layer.
+void PlaceProblem::AddLoop(const StepEdge& edge, StepProblem& problem) const {
+  const CostMatrix& matrix = matrices_[static_cast<size_t>(edge.matrix)];
+  std::vector<StepTime>& times = problem.variables[static_cast<size_t>(edge.from)].times;
+  for (size_t label = 0; label < times.size(); ++label) {
+    const double us = matrix.At(static_cast<int32_t>(label), static_cast<int32_t>(label));
+    if (us == kForbidden) {
+      times[label].visible = kForbidden;
+      continue;
+    }
+    times[label] += {.visible = edge.visible * us,
+                     .moves = {edge.moves[kForwardPhase] * us, edge.moves[kBackwardPhase] * us}};
+  }
 }
 
 }  // namespace gt::placement

@@ -10,6 +10,7 @@
 
 #include "gt/placement/folding.h"
 #include "gt/placement/label_problem.h"
+#include "gt/placement/step_problem.h"
 #include "gt/placement/strategies.h"
 
 namespace gt::placement {
@@ -85,6 +86,8 @@ class PlaceProblem {
   }
   // Operators without a rule: every rank computes all of them.
   const std::vector<std::string>& without_rule() const { return without_rule_; }
+  // How many classes of nodes have more ways than are looked at; bounds are over those that are.
+  int32_t limited_classes() const { return limited_classes_; }
 
   // The layout that a label of a variable gives to the value that an edge moves away from it.
   const Layout& ResultLayout(int32_t variable, int32_t label, int32_t result) const;
@@ -102,6 +105,8 @@ class PlaceProblem {
     double forward_moves = 1, backward_moves = 1;
   };
   LabelProblem Labels(const Weights& weights) const;
+  // The same with the times apart, for pricing them otherwise. Without memory.
+  StepProblem Step() const;
 
  private:
   struct PlacedOutput {  // whole on every rank unless it is pinned
@@ -110,7 +115,6 @@ class PlaceProblem {
   };
 
   void MakeStrategies();
-  void CheckSize(const Node& node, size_t rows) const;
   void ApplyAxisUses();
   void ApplyPins();
   Layout PinnedLayout(const FoldedOutput& output) const;
@@ -122,6 +126,7 @@ class PlaceProblem {
   void AddEdge(PlacedEdge edge);
   void MarkCasts();
   void MakeMatrices();
+  void AddLoop(const StepEdge& edge, StepProblem& problem) const;
   double OutputCost(const PlacedOutput& output, int32_t label) const;
   const FoldedClass& ClassAt(int32_t i) const { return folding_.classes[static_cast<size_t>(i)]; }
 
@@ -143,6 +148,7 @@ class PlaceProblem {
   std::vector<CostMatrix> matrices_;
   std::vector<int32_t> matrix_of_edge_;
   std::vector<std::string> without_rule_;
+  int32_t limited_classes_ = 0;
 };
 
 }  // namespace gt::placement

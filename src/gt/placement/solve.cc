@@ -26,7 +26,8 @@ LabelSolution Solve(const LabelProblem& problem, const SolverOptions& options) {
   if (!options.start.empty()) search.Offer(options.start);
   const double bound = search.Explore(LabelGraph::From(problem), 0);
   LabelSolution solution = search.best();
-  solution.lower_bound = std::min(std::max(bound, 0.0), solution.cost);
+  solution.lower_bound = std::min({std::max(bound, 0.0), solution.cost, options.cutoff});
+  solution.work = search.work();
   return solution;
 }
 

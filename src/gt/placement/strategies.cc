@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <utility>
 
+#include "gt/placement/way_limit.h"
 #include "gt/sim/type_sizes.h"
 
 namespace gt::placement {
@@ -13,7 +15,12 @@ class Enumerator {
  public:
   Enumerator(const Node& node, const ClassPieces& pieces, SymbolValues symbols,
              const Pricing& pricing)
-      : node_(node), pieces_(pieces), symbols_(symbols), pricing_(pricing) {
+      : node_(node),
+        pieces_(pieces),
+        symbols_(symbols),
+        pricing_(pricing),
+        limit_(pieces.rows.size(), pricing.mesh().axes()) {
+    numbers_.resize(static_cast<size_t>(mesh().axes()));
     chosen_.resize(static_cast<size_t>(mesh().axes()));
     Strategy all;
     all.operands.resize(pieces.operands.size());
@@ -30,7 +37,10 @@ class Enumerator {
       Add(before);
       return;
     }
-    for (const PieceRow& row : pieces_.rows) {
+    for (size_t number = 0; number < pieces_.rows.size(); ++number) {
+      const PieceRow& row = pieces_.rows[number];
+      numbers_[static_cast<size_t>(axis)] = number;
+      if (!limit_.Allows(std::span(numbers_).first(static_cast<size_t>(axis) + 1))) continue;
       Strategy strategy = before;
       if (!Apply(row, axis, strategy)) continue;
       chosen_[static_cast<size_t>(axis)] = &row;
@@ -181,6 +191,8 @@ class Enumerator {
   const ClassPieces& pieces_;
   SymbolValues symbols_;
   const Pricing& pricing_;
+  const WayLimit limit_;
+  std::vector<size_t> numbers_;  // of the rows chosen, by axis
   std::vector<const PieceRow*> chosen_;
   std::vector<Strategy> strategies_;
   std::map<std::pair<std::vector<Layout>, std::vector<Layout>>, size_t> known_;

@@ -19,7 +19,8 @@ struct Strategy {
   bool IsRouted(size_t axis) const;
 };
 
-// Of a node of that class. The first: every rank does everything.
+// Of a node of that class. The first: every rank does everything. Where there are too many, only those
+// that way_limit.h allows.
 std::vector<Strategy> StrategiesOf(const Node& node, const ClassPieces& pieces,
                                    SymbolValues symbols, const Pricing& pricing);
 

@@ -12,21 +12,24 @@
 namespace gt {
 namespace {
 
-using placement::LabelProblem;
 using placement::Placement;
 using placement::PlaceProblem;
 using placement::Strategy;
 
 constexpr double kGibi = 1024.0 * 1024 * 1024;
 
-std::string Totals(const Placement& placement, bool overlap) {
+std::string Totals(const Placement& placement, bool overlap, bool limited) {
   const placement::PlanCost& cost = placement.cost;
   std::string text = fmt::format(
-      "step {:.2f} ms predicted; no placement takes less than {:.2f} ms (gap {:.2f} %); peak "
-      "{:.2f} "
-      "GiB on a rank\n",
-      placement.step_us / 1e3, placement.bound_us / 1e3, 100 * placement.gap(),
-      static_cast<double>(placement.peak_bytes) / kGibi);
+      "step {:.2f} ms predicted; no placement{} takes less than {:.2f} ms (gap {:.2f} %); peak "
+      "{:.2f} GiB on a rank\n",
+      placement.step_us / 1e3, limited ? " that was looked at" : "", placement.bound_us / 1e3,
+      100 * placement.gap(), static_cast<double>(placement.peak_bytes) / kGibi);
+  if (placement.charged_us > 0) {
+    text +=
+        fmt::format("{:.2f} ms are charged for memory above the budget, which the bound includes\n",
+                    placement.charged_us / 1e3);
+  }
   text += fmt::format(
       "kernels {:.2f} ms forward, {:.2f} ms backward; communication {:.2f} ms that is waited for",
       cost.forward_kernels / 1e3, cost.backward_kernels / 1e3, cost.visible / 1e3);
@@ -48,11 +51,18 @@ std::string InputTable(const PlaceProblem& problem, const Placement& placement) 
 }  // namespace
 
 std::string PlacementTable(const PlaceProblem& problem, const Placement& placement, bool overlap) {
-  std::string text = Totals(placement, overlap);
+  std::string text = Totals(placement, overlap, problem.limited_classes() > 0);
   if (!problem.without_rule().empty()) {
     text +=
         fmt::format("computed by every rank in full, as there is no rule for sharding them: {}\n",
                     Join(problem.without_rule(), ", "));
+  }
+  if (problem.limited_classes() > 0) {
+    text += fmt::format(
+        "not all ways of {} kinds of nodes were looked at, since this mesh has too many; the bound "
+        "is "
+        "over the others\n",
+        problem.limited_classes());
   }
   text += "\n" + InputTable(problem, placement);
   text += fmt::format("\n{:<48} {:>5} {:<16} {:>11} {:>11} {:>7} {:>9}\n", "module", "count",
@@ -67,7 +77,7 @@ std::string PlacementTable(const PlaceProblem& problem, const Placement& placeme
 }
 
 std::string ExplainPlacement(const PlaceProblem& problem, const Placement& placement,
-                             const std::string& name, bool overlap) {
+                             const std::string& name, placement::SearchOptions search) {
   const Graph& graph = problem.graph();
   const Value* value = graph.FindValue(name);
   for (const auto& input : graph.inputs()) {
@@ -90,7 +100,11 @@ std::string ExplainPlacement(const PlaceProblem& problem, const Placement& place
     bool chosen;
   };
   std::vector<Rival> rivals;
-  const LabelProblem all = problem.Labels({});
+  int32_t hopeless = 0;
+  constexpr int kQuestions = 8;
+  constexpr double kMuchWorse = 4;
+  search.question_limit = kQuestions;
+  search.give_up_at = kMuchWorse * placement.total_us();
   for (size_t label = 0; label < problem.strategies()[i].size(); ++label) {
     const Strategy& strategy = problem.strategies()[i][label];
     std::string way;
@@ -106,14 +120,13 @@ std::string ExplainPlacement(const PlaceProblem& problem, const Placement& place
       rivals.push_back({way, placement.step_us, placement.cost, true});
       continue;
     }
-    LabelProblem forced = all;
-    for (size_t other = 0; other < forced.variables[i].costs.size(); ++other) {
-      if (other != label) forced.variables[i].costs[other] = placement::kForbidden;
+    search.forced = {static_cast<int32_t>(i), static_cast<int32_t>(label)};
+    const Placement rival = Search(problem, search);
+    if (rival.feasible) {
+      rivals.push_back({way, rival.step_us, rival.cost, false});
+    } else {
+      ++hopeless;
     }
-    const placement::LabelSolution solution = Solve(forced);
-    if (!solution.feasible) continue;
-    const placement::PlanCost cost = CostOf(problem, solution.labels);
-    rivals.push_back({way, cost.step_us(overlap), cost, false});
   }
   std::stable_sort(rivals.begin(), rivals.end(), [](const Rival& a, const Rival& b) {
     return std::pair(!a.chosen, a.step_us) < std::pair(!b.chosen, b.step_us);
@@ -127,6 +140,11 @@ std::string ExplainPlacement(const PlaceProblem& problem, const Placement& place
                         rival.cost.visible / 1e3,
                         (rival.cost.forward_moves + rival.cost.backward_moves) / 1e3, rival.way,
                         rival.chosen ? "(chosen)" : "");
+  }
+  if (hopeless > 0) {
+    text += fmt::format(
+        "{} other ways do not fit the memory or its neighbours, or take {:.0f} times as long\n",
+        hopeless, kMuchWorse);
   }
   return text;
 }

@@ -14,9 +14,10 @@ std::string PlacementTable(const placement::PlaceProblem& problem,
                            const placement::Placement& placement, bool overlap);
 
 // Why a node, parameter or input is laid out as it is: what the step would take with each of the other
-// ways, best first, everything else being chosen anew. Fails with BadPin if nothing has that name.
+// ways, best first, everything else being chosen anew within the memory, as far as a short search gets.
+// `search` is what the placement was found with. Fails with BadPin if nothing has that name.
 std::string ExplainPlacement(const placement::PlaceProblem& problem,
                              const placement::Placement& placement, const std::string& name,
-                             bool overlap);
+                             placement::SearchOptions search);
 
 }  // namespace gt

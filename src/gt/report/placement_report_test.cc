@@ -123,16 +123,29 @@ TEST(PlacementTable, HasTotalsParametersAndModules) {
 TEST(ExplainPlacement, ListsEveryWayWithTheChosenOneFirst) {
   const SmallPlacement placed(SmallStep(2, 4096, 1024), "4");
   const std::string text =
-      ExplainPlacement(placed.problem(), placed.placement(), "layers.0.weight", true);
+      ExplainPlacement(placed.problem(), placed.placement(), "layers.0.weight", {});
   EXPECT_EQ(Count(text, "(chosen)"), 1u);
   EXPECT_LT(text.find("(chosen)"), text.find('\n', text.find("way\n") + 4));
   for (const char* way : {"  R", "  S(0)", "  S(1)"}) EXPECT_EQ(Count(text, way), 1u) << text;
   try {
-    ExplainPlacement(placed.problem(), placed.placement(), "nothing", true);
+    ExplainPlacement(placed.problem(), placed.placement(), "nothing", {});
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kBadPin);
   }
+}
+
+// A way that needs more memory than there is is no rival.
+TEST(ExplainPlacement, RespectsTheMemory) {
+  const SmallPlacement placed(SmallStep(2, 4096, 1024), "4");
+  placement::SearchOptions search;
+  search.memory.limit = SmallestMemory(placed.problem(), {});
+  const placement::Placement small = Search(placed.problem(), search);
+  ASSERT_TRUE(small.feasible);
+  const std::string free = ExplainPlacement(placed.problem(), small, "layers.0.weight", {});
+  const std::string limited = ExplainPlacement(placed.problem(), small, "layers.0.weight", search);
+  EXPECT_EQ(Count(free, "do not fit"), 0u) << free;
+  EXPECT_EQ(Count(limited, "other ways do not fit the memory"), 1u) << limited;
 }
 
 TEST(PlacementSvg, IsWellFormedAndNamesEverything) {

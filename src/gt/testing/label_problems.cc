@@ -1,5 +1,7 @@
 #include "gt/testing/label_problems.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,8 +12,15 @@ namespace gt::testing {
 namespace {
 
 using placement::CostMatrix;
+using placement::Edge;
 using placement::kForbidden;
+using placement::kPhases;
 using placement::LabelProblem;
+using placement::LiveRange;
+using placement::StepEdge;
+using placement::StepProblem;
+using placement::StepTime;
+using placement::StepVariable;
 using placement::Variable;
 
 class RandomProblemMaker {
@@ -184,6 +193,16 @@ class LayeredProblemMaker {
   std::vector<const Choices*> choices_;
 };
 
+// The next of all labellings; false after the last.
+bool NextLabelling(const LabelProblem& problem, std::vector<int32_t>& labels) {
+  size_t v = 0;
+  while (v < labels.size() &&
+         static_cast<size_t>(++labels[v]) == problem.variables[v].costs.size()) {
+    labels[v++] = 0;
+  }
+  return v < labels.size();
+}
+
 }  // namespace
 
 LabelProblem RandomLabelProblem(uint64_t seed, bool with_memory) {
@@ -232,17 +251,156 @@ LabelProblem GridLabelProblem(uint64_t seed, int side, int labels, bool with_mem
 double EnumeratedOptimum(const LabelProblem& problem) {
   std::vector<int32_t> labels(problem.variables.size(), 0);
   double best = kForbidden;
-  for (;;) {
+  do {
     if (PeakUsage(problem, labels) <= problem.usage_limit) {
       best = std::min(best, CostOf(problem, labels));
     }
-    size_t v = 0;
-    while (v < labels.size() &&
-           static_cast<size_t>(++labels[v]) == problem.variables[v].costs.size()) {
-      labels[v++] = 0;
+  } while (NextLabelling(problem, labels));
+  return best;
+}
+
+StepProblem RandomStepProblem(uint64_t seed, bool with_memory) {
+  const LabelProblem sums = RandomLabelProblem(seed, with_memory);
+  std::mt19937_64 random(seed);
+  StepProblem problem;
+  problem.matrices = sums.matrices;
+  problem.usage_limit = sums.usage_limit;
+  for (const Variable& variable : sums.variables) {
+    StepVariable& step = problem.variables.emplace_back();
+    step.usage = variable.usage;
+    step.live = variable.live;
+    const size_t phase = random() % kPhases;
+    for (const double cost : variable.costs) {
+      StepTime& time = step.times.emplace_back();
+      (random() % 3 == 0 || cost == kForbidden ? time.visible : time.kernels[phase]) = cost;
     }
-    if (v == labels.size()) return best;
   }
+  for (const Edge& edge : sums.edges) {
+    StepEdge step{edge.from, edge.to, edge.matrix, 0, {}};
+    switch (random() % 4) {
+      case 0:
+        step.visible = edge.factor;
+        break;
+      case 1:
+        step.moves = {edge.factor, edge.factor};
+        break;
+      default:
+        step.moves[random() % kPhases] = edge.factor;
+    }
+    problem.edges.push_back(step);
+  }
+  return problem;
+}
+
+double EnumeratedStep(const StepProblem& problem, double over_price) {
+  LabelProblem memory = problem.At({});
+  for (size_t v = 0; v < memory.variables.size(); ++v) {
+    memory.variables[v].usage = problem.variables[v].usage;
+    memory.variables[v].live = problem.variables[v].live;
+  }
+  std::vector<int32_t> labels(problem.variables.size(), 0);
+  double best = kForbidden;
+  do {
+    const int64_t over = PeakUsage(memory, labels) - problem.usage_limit;
+    const double charged = over > 0 ? static_cast<double>(over) * over_price : 0;
+    best = std::min(best, problem.TimeOf(labels).Total() + charged);
+  } while (NextLabelling(memory, labels));
+  return best;
+}
+
+namespace {
+
+class LinearProgramWriter {
+ public:
+  explicit LinearProgramWriter(const StepProblem& problem) : problem_(problem) {}
+
+  std::string Write() {
+    for (size_t v = 0; v < problem_.variables.size(); ++v) AddVariable(v);
+    for (size_t e = 0; e < problem_.edges.size(); ++e) AddEdge(e);
+    AddMoments();
+    rows_ += fmt::format(" V{} >= 0\n", visible_);
+    for (size_t phase = 0; phase < kPhases; ++phase) {
+      rows_ += fmt::format(" P{0}{1} >= 0\n P{0}{2} >= 0\n", phase, kernels_[phase], moves_[phase]);
+    }
+    return fmt::format("Minimize\n obj: V + P0 + P1\nSubject To\n{}Bounds\n{}Binaries\n{}End\n",
+                       rows_, bounds_, binaries_);
+  }
+
+ private:
+  void AddVariable(size_t v) {
+    std::string one;
+    for (size_t label = 0; label < problem_.variables[v].times.size(); ++label) {
+      const std::string x = fmt::format("x{}_{}", v, label);
+      one += " + " + x;
+      binaries_ += " " + x + "\n";
+      const StepTime& time = problem_.variables[v].times[label];
+      if (time.visible == kForbidden) {
+        rows_ += fmt::format(" {} = 0\n", x);
+        continue;
+      }
+      Subtract(visible_, time.visible, x);
+      for (size_t phase = 0; phase < kPhases; ++phase) {
+        Subtract(kernels_[phase], time.kernels[phase], x);
+        Subtract(moves_[phase], time.moves[phase], x);
+      }
+    }
+    rows_ += one + " = 1\n";
+  }
+
+  void AddEdge(size_t e) {
+    const StepEdge& edge = problem_.edges[e];
+    const CostMatrix& matrix = problem_.matrices[static_cast<size_t>(edge.matrix)];
+    for (int32_t i = 0; i < matrix.rows; ++i) {
+      for (int32_t j = 0; j < matrix.columns; ++j) {
+        const double us = matrix.At(i, j);
+        const std::string pair = fmt::format("x{}_{} + x{}_{}", edge.from, i, edge.to, j);
+        if (us == kForbidden) {
+          rows_ += fmt::format(" {} <= 1\n", pair);
+          continue;
+        }
+        const std::string y = fmt::format("y{}_{}_{}", e, i, j);
+        rows_ += fmt::format(" {} - {} <= 1\n", pair, y);
+        bounds_ += fmt::format(" 0 <= {} <= 1\n", y);
+        Subtract(visible_, edge.visible * us, y);
+        for (size_t phase = 0; phase < kPhases; ++phase) {
+          Subtract(moves_[phase], edge.moves[phase] * us, y);
+        }
+      }
+    }
+  }
+
+  void AddMoments() {
+    if (problem_.usage_limit == std::numeric_limits<int64_t>::max()) return;
+    constexpr int32_t kTicks = 32;  // more than random problems have
+    for (int32_t tick = 0; tick < kTicks; ++tick) {
+      std::string used;
+      for (size_t v = 0; v < problem_.variables.size(); ++v) {
+        const StepVariable& variable = problem_.variables[v];
+        for (const LiveRange& range : variable.live) {
+          if (tick < range.begin || tick >= range.end) continue;
+          for (size_t label = 0; label < variable.usage.size(); ++label) {
+            const int64_t bytes = variable.usage[label] * range.count;
+            if (bytes > 0) used += fmt::format(" + {} x{}_{}", bytes, v, label);
+          }
+        }
+      }
+      if (!used.empty()) rows_ += fmt::format("{} <= {}\n", used, problem_.usage_limit);
+    }
+  }
+
+  static void Subtract(std::string& sum, double amount, const std::string& name) {
+    if (amount != 0) sum += fmt::format(" - {} {}", amount, name);
+  }
+
+  const StepProblem& problem_;
+  std::string rows_, bounds_, binaries_;
+  std::string visible_, kernels_[kPhases], moves_[kPhases];  // sums, with their signs turned
+};
+
+}  // namespace
+
+std::string LinearProgramText(const StepProblem& problem) {
+  return LinearProgramWriter(problem).Write();
 }
 
 }  // namespace gt::testing

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "gt/placement/label_problem.h"
+#include "gt/placement/step_problem.h"
 
 namespace gt::testing {
 
@@ -22,5 +24,16 @@ placement::LabelProblem GridLabelProblem(uint64_t seed, int side, int labels, bo
 
 // The cheapest allowed cost, by trying everything; infinite if nothing is allowed.
 double EnumeratedOptimum(const placement::LabelProblem& problem);
+
+// A small random problem whose costs are shared out among what is visible, kernels and moves.
+placement::StepProblem RandomStepProblem(uint64_t seed, bool with_memory);
+
+// The least time of a step, with `over_price` for each byte above the limit (infinite: none may be), by
+// trying everything; infinite if nothing is allowed.
+double EnumeratedStep(const placement::StepProblem& problem, double over_price);
+
+// The problem as an integer linear program in the LP format: a binary variable for each label, one
+// between 0 and 1 for each pair of labels that costs something.
+std::string LinearProgramText(const placement::StepProblem& problem);
 
 }  // namespace gt::testing

@@ -1,0 +1,110 @@
+// A lower bound on what a step takes when some variables may only have some of their labels: the largest
+// minimum of weighted sums, found with cutting planes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "gt/placement/deadline.h"
+#include "gt/placement/remembered_messages.h"
+#include "gt/placement/small_lp.h"
+#include "gt/placement/step_moments.h"
+#include "gt/placement/step_problem.h"
+
+namespace gt::placement {
+
+// What turns the step into a sum over labels.
+struct StepPrices {
+  ByPhase factors = {};
+  std::map<int32_t, double> memory = {};  // microseconds for a byte, by moment
+};
+
+// A labelling that was met on the way.
+struct StepPlan {
+  std::vector<int32_t> labels;
+  StepTime time;
+  std::vector<int64_t> loads;  // bytes by moment
+  int64_t over = 0;            // bytes above the limit at the fullest moment
+  double cost = 0;             // infinite if it does not fit
+};
+using StepPlanPtr = std::shared_ptr<const StepPlan>;
+
+// The labels that a variable may have.
+struct LabelChoice {
+  int32_t variable = 0;
+  std::vector<bool> allowed;
+};
+
+// Some of the labellings of a step.
+struct StepRegion {
+  std::vector<LabelChoice> choices = {};
+  double bound = 0;        // none of them takes less
+  StepPrices prices = {};  // at which the bound was found, or to begin with
+  // Where to cut the region in two; nothing: the bound cannot be improved like that.
+  std::optional<LabelChoice> split = std::nullopt;
+  bool exactly = false;  // nothing may be left to a solver's tolerance
+};
+
+struct BoundSettings {
+  double over_price = kForbidden;
+  double relative_gap = 1e-5;
+  double ask_work = kForbidden;  // for each question to the solver
+};
+
+class StepBounder {
+ public:
+  // The problem and its moments must outlive it.
+  StepBounder(const StepProblem& problem, const StepMoments& moments,
+              const BoundSettings& settings);
+
+  struct Outcome {
+    StepRegion region;               // with its bound, prices and split
+    std::vector<StepPlanPtr> found;  // new labellings
+    double work = 0;
+  };
+  // Ends once the bound reaches `target`, prices do not improve it any more, or `asks` questions were
+  // asked. `best` is what the best known labelling takes.
+  Outcome Bound(StepRegion region, const std::vector<StepPlanPtr>& known, double best,
+                double target, int asks, const Deadline& deadline);
+
+  StepPlanPtr PlanOf(std::vector<int32_t> labels) const;
+
+ private:
+  struct Answer {
+    double bound = 0;
+    StepPlanPtr plan;                                   // null: none
+    std::vector<std::pair<int32_t, int32_t>> hopeless;  // labels that nothing below the cutoff has
+  };
+  // A linear program that mixes plans, and where its prices are.
+  struct Mixture {
+    LinearSolution solution;
+    StepPrices prices;
+    double value = 0;
+  };
+
+  void SetLabels(const StepRegion& region);
+  // Takes labels out of the region; whether any was left in it.
+  bool Exclude(const std::vector<std::pair<int32_t, int32_t>>& hopeless, StepRegion& region);
+  Answer Ask(const StepPrices& prices, double gap, double cutoff, const Deadline& deadline);
+  Mixture Mix(const std::vector<StepPlanPtr>& plans, const std::vector<int32_t>& moments,
+              const StepPrices& center, double radius) const;
+  std::optional<LabelChoice> SplitOf(const std::vector<StepPlanPtr>& plans,
+                                     const Mixture& mixture) const;
+  double MemoryUs(size_t variable, size_t label, const StepPrices& prices) const;
+  double TimeUnit(const std::vector<StepPlanPtr>& plans) const;
+
+  const StepProblem& problem_;
+  const StepMoments& moments_;
+  const BoundSettings settings_;
+  LabelProblem sum_;  // of the last question
+  std::vector<std::vector<bool>> allowed_;
+  std::vector<int32_t> restricted_;  // variables that have not all their labels
+  RememberedMessages messages_;
+  double work_ = 0;
+};
+
+}  // namespace gt::placement
