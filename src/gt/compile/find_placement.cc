@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <memory>
+#include <limits>
+#include <thread>
 #include <utility>
 
 #include "gt/base/error.h"
 #include "gt/base/read_file.h"
 #include "gt/job/config.h"
 #include "gt/placement/hand_layouts.h"
+#include "gt/placement/joined_axes.h"
 #include "gt/sim/cluster_path.h"
 #include "gt/sim/link_model.h"
 #include "gt/sim/node_cost.h"
@@ -19,18 +21,14 @@ namespace {
 
 using placement::AxisUse;
 using placement::DeviceMesh;
-using placement::Placement;
+using placement::Pin;
 using placement::PlaceProblem;
 using placement::Pricing;
+using placement::SearchOptions;
 using Clock = std::chrono::steady_clock;
 
-DeviceMesh Checked(DeviceMesh mesh, int64_t ranks) {
-  if (mesh.ranks() != ranks) {
-    Fail(ErrorCode::kBadMesh, "mesh {} has {} ranks, but the job has {} (--ranks)", mesh.ToString(),
-         mesh.ranks(), ranks);
-  }
-  return mesh;
-}
+// Of the work on a plan.
+constexpr double kShareForHandWritten = 0.1, kShareForStart = 0.2;
 
 class Finder {
  public:
@@ -40,103 +38,195 @@ class Finder {
         start_(Clock::now()) {}
 
   FoundPlacement Run() {
-    const std::vector<DeviceMesh> meshes = request_.mesh.empty()
-                                               ? MeshesOf(request_.config, request_.ranks)
-                                               : std::vector{DeviceMesh(request_.mesh)};
     for (const placement::HandLayout& layout : HandWritten()) {
-      const std::shared_ptr<Found> found = Try(layout.mesh, layout.axes, 0.3);
-      if (found == nullptr) continue;
-      if (result_.rival.empty() || found->placement.step_us < result_.rival_us) {
-        result_.rival = layout.name;
-        result_.rival_us = found->placement.step_us;
-      }
-      const bool allowed = std::find(meshes.begin(), meshes.end(), layout.mesh) != meshes.end();
-      if (allowed && IsBetter(*found)) best_ = found;
+      FoundPlacement::Rival rival{layout.name, Try(layout.mesh, layout.axes)};
+      const bool allowed = std::find(request_.meshes.begin(), request_.meshes.end(), layout.mesh) !=
+                           request_.meshes.end();
+      if (allowed && IsBetter(rival.found)) result_.best = rival.found;
+      result_.rivals.push_back(std::move(rival));
     }
     double bound = placement::kForbidden;
-    for (const DeviceMesh& mesh : meshes) {
-      const std::shared_ptr<Found> found = Try(mesh, {}, 1);
+    for (const DeviceMesh& mesh : request_.meshes) {
+      const std::shared_ptr<PlacedProblem> found = Try(mesh, {});
       bound = std::min(bound, last_bound_);
-      if (found != nullptr && IsBetter(*found)) best_ = found;
+      if (IsBetter(found)) result_.best = found;
     }
-    if (best_ == nullptr) Refuse(meshes.front());
-    best_->placement.bound_us = std::min(bound, best_->placement.step_us);
-    result_.plan = MakePlan(*best_->problem, best_->placement, request_.title);
+    if (result_.best == nullptr) Refuse();
+    placement::Placement& best = result_.best->placement;
+    best.bound_us = std::min(bound, best.total_us());
     return std::move(result_);
   }
 
  private:
-  struct Found {
-    std::unique_ptr<Pricing> pricing;
-    std::unique_ptr<PlaceProblem> problem;
-    Placement placement;
-  };
-
-  bool IsBetter(const Found& found) const {
-    return best_ == nullptr || found.placement.step_us < best_->placement.step_us;
+  bool IsBetter(const std::shared_ptr<PlacedProblem>& found) const {
+    return found != nullptr && (result_.best == nullptr ||
+                                found->placement.total_us() < result_.best->placement.total_us());
   }
 
   std::vector<placement::HandLayout> HandWritten() const {
-    if (!request_.pins.empty()) return {};
+    if (request_.batch == 0) return {};
     return placement::HandLayouts(
-        {.ranks = request_.ranks,
+        {.ranks = request_.meshes.front().ranks(),
          .batch = request_.batch,
          .gpus_per_node = links_.cluster().gpus_per_node,
          .experts = !request_.step.modules().With(ModuleRole::kExperts).empty()});
   }
 
-  std::shared_ptr<Found> Try(const DeviceMesh& mesh, const std::vector<AxisUse>& axes,
-                             double share_of_time) {
-    auto found = std::make_shared<Found>();
-    found->pricing = std::make_unique<Pricing>(mesh, links_, SpeedOf(links_.cluster().generation));
+  SearchOptions Options() const {
+    const double spent = std::chrono::duration<double>(Clock::now() - start_).count();
+    return SearchOptionsFor(request_, request_.time_limit_s - spent);
+  }
+
+  Pricing PricingOn(const DeviceMesh& mesh) const {
+    Pricing pricing(mesh, links_, SpeedOf(links_.cluster().generation), request_.costs);
+    pricing.set_expert_skew(request_.expert_skew);
+    return pricing;
+  }
+
+  std::shared_ptr<PlacedProblem> ProblemOn(const DeviceMesh& mesh,
+                                           const std::vector<AxisUse>& axes) const {
+    auto found = std::make_shared<PlacedProblem>();
+    found->pricing = std::make_unique<Pricing>(PricingOn(mesh));
     placement::ProblemOptions problem;
     problem.axes = axes;
-    problem.pins = request_.pins;
+    problem.fold = request_.fold;
+    problem.finest_parameters = request_.finest_parameters;
     problem.reshard_after_forward =
         request_.config.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
+    if (request_.pins) problem.pins = request_.pins(mesh);
     found->problem = std::make_unique<PlaceProblem>(request_.step, *found->pricing, problem);
-    placement::SearchOptions search;
-    search.memory.limit = request_.memory_bytes;
-    const double left = request_.config.compile.autoparallel_time_limit -
-                        std::chrono::duration<double>(Clock::now() - start_).count();
-    search.time_limit_s = std::max(share_of_time * left, 0.1);
-    if (best_ != nullptr) search.give_up_at = best_->placement.step_us;
+    return found;
+  }
+
+  void SearchOn(PlacedProblem& found, SearchOptions search) {
+    if (result_.best != nullptr) search.give_up_at = result_.best->placement.total_us();
     if (request_.progress) {
-      search.progress = [&](double step_us, double bound_us) {
-        request_.progress(mesh.ToString(), step_us, bound_us);
+      search.progress = [this, mesh = found.pricing->mesh().ToString()](double step_us,
+                                                                        double bound_us) {
+        request_.progress(mesh, step_us, bound_us);
       };
     }
-    found->placement = Search(*found->problem, search);
+    found.placement = Search(*found.problem, search);
+  }
+
+  std::shared_ptr<PlacedProblem> Try(const DeviceMesh& mesh, const std::vector<AxisUse>& axes) {
+    std::shared_ptr<PlacedProblem> found = ProblemOn(mesh, axes);
+    SearchOptions search = Options();
+    // A hand-written layout is shown, not claimed to be the best of its kind.
+    if (!axes.empty()) search.work_limit *= kShareForHandWritten;
+    if (mesh.axes() > 2 && result_.best == nullptr) search.start = PlanOnJoinedAxes(*found);
+    SearchOn(*found, search);
     last_bound_ = found->placement.bound_us;
     return found->placement.feasible ? found : nullptr;
   }
 
-  [[noreturn]] void Refuse(const DeviceMesh& mesh) const {
-    const Pricing pricing(mesh, links_, SpeedOf(links_.cluster().generation));
-    const PlaceProblem problem(request_.step, pricing, {});
-    placement::SearchOptions search;
+  // The labels of the best plan on a mesh of two axes that this one is finer than; empty: none. Pins name
+  // axes, so that they mean nothing there.
+  std::vector<int32_t> PlanOnJoinedAxes(const PlacedProblem& finer) {
+    std::vector<int32_t> best;
+    if (request_.pins && !request_.pins(finer.pricing->mesh()).empty()) return best;
+    double least = placement::kForbidden;
+    const DeviceMesh& mesh = finer.pricing->mesh();
+    for (int split = 1; split < mesh.axes(); ++split) {
+      const std::shared_ptr<PlacedProblem> joined = ProblemOn(placement::JoinAxes(mesh, split), {});
+      SearchOptions search = Options();
+      search.work_limit *= kShareForStart;
+      SearchOn(*joined, search);
+      if (!joined->placement.feasible || joined->placement.total_us() >= least) continue;
+      std::vector<int32_t> labels =
+          LabelsOnFinerMesh(*joined->problem, joined->placement.labels, split, *finer.problem);
+      if (labels.empty()) continue;
+      least = joined->placement.total_us();
+      best = std::move(labels);
+    }
+    return best;
+  }
+
+  // Names the demands that contradict each other: those without any of which there is a placement, on
+  // one of the meshes.
+  [[noreturn]] void Refuse() {
+    SearchOptions search = Options();
     search.overlap = false;
-    search.time_limit_s = 2;
+    search.memory_price = 0;
+    std::vector<Pricing> pricings;
+    pricings.reserve(request_.meshes.size());
+    for (const DeviceMesh& mesh : request_.meshes) pricings.push_back(PricingOn(mesh));
+    const auto problem_with = [&](const Pricing& pricing, const std::vector<Pin>& pins) {
+      placement::ProblemOptions options;
+      options.fold = request_.fold;
+      options.pins = pins;
+      return PlaceProblem(request_.step, pricing, options);
+    };
+    const auto feasible = [&](const std::vector<Pin>& pins, bool with_memory) {
+      SearchOptions asked = search;
+      if (!with_memory) asked.memory = {.limit = 0};
+      return std::ranges::any_of(pricings, [&](const Pricing& pricing) {
+        return Search(problem_with(pricing, pins), asked).feasible;
+      });
+    };
+    std::vector<Pin> pins;
+    if (request_.pins) pins = request_.pins(request_.meshes.front());
+    for (size_t i = pins.size(); i-- > 0;) {
+      std::vector<Pin> fewer = pins;
+      fewer.erase(fewer.begin() + static_cast<ptrdiff_t>(i));
+      if (!feasible(fewer, true)) pins = fewer;
+    }
+    std::string demands, where;
+    for (const Pin& pin : pins) {
+      demands += fmt::format("{}--pin {}={}", demands.empty() ? "" : ", ", pin.pattern, pin.layout);
+    }
+    for (const DeviceMesh& mesh : request_.meshes) {
+      where += (where.empty() ? "mesh " : ", ") + mesh.ToString();
+    }
+    if (!feasible(pins, false)) {
+      Fail(ErrorCode::kNoPlacement, "{}: these demands contradict each other: {}", where, demands);
+    }
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (const Pricing& pricing : pricings) {
+      least = std::min(least, SmallestMemory(problem_with(pricing, pins), search));
+    }
     constexpr double kGibi = 1024.0 * 1024 * 1024;
     Fail(ErrorCode::kNoPlacement,
-         "mesh {}: no placement fits into {:.4f} GiB of memory on each rank; with {:.4f} GiB there "
-         "is one. More ranks, a smaller batch or --compile.memory_policy need less",
-         mesh.ToString(), static_cast<double>(request_.memory_bytes) / kGibi,
-         std::ceil(static_cast<double>(SmallestMemory(problem, search)) / kGibi * 1e4) / 1e4);
+         "{}: no placement fits into {:.4f} GiB of memory on each rank{}{}; with {:.4f} GiB "
+         "(--memory_gb, --training.memory_limit_gb) there is one. More ranks, a smaller batch or "
+         "--compile.memory_policy need less",
+         where, static_cast<double>(search.memory.limit) / kGibi,
+         demands.empty() ? "" : " together with ", demands,
+         std::ceil(static_cast<double>(least) / kGibi * 1e4) / 1e4);
   }
 
   const PlacementRequest& request_;
   const LinkModel links_;
   const Clock::time_point start_;
   FoundPlacement result_;
-  std::shared_ptr<Found> best_;
   double last_bound_ = 0;
 };
 
+// With up to two axes all; with three those of which some axes fill a node.
+std::vector<DeviceMesh> AllMeshes(const Config& config, int64_t ranks) {
+  std::vector<DeviceMesh> meshes = placement::MeshesOf(ranks, 2);
+  constexpr size_t kMostWithThree = 4;
+  const size_t most = meshes.size() + kMostWithThree;
+  const int64_t node = ReadCluster(ClusterPath(config.comm.cluster)).gpus_per_node;
+  for (const DeviceMesh& mesh : placement::MeshesOf(ranks, 3)) {
+    if (mesh.axes() != 3 || meshes.size() == most) continue;
+    if (mesh.size(2) == node || mesh.size(1) * mesh.size(2) == node) meshes.push_back(mesh);
+  }
+  return meshes;
+}
+
 }  // namespace
 
+DeviceMesh RequireRanks(DeviceMesh mesh, int64_t ranks) {
+  if (mesh.ranks() != ranks) {
+    Fail(ErrorCode::kBadMesh, "mesh {} has {} ranks, but the job has {} (--ranks)", mesh.ToString(),
+         mesh.ranks(), ranks);
+  }
+  return mesh;
+}
+
 std::vector<DeviceMesh> MeshesOf(const Config& config, int64_t ranks) {
-  if (config.mesh != "auto") return {Checked(DeviceMesh::Parse(config.mesh), ranks)};
+  if (config.mesh != "auto") return {RequireRanks(DeviceMesh::Parse(config.mesh), ranks)};
   const ParallelismSection& degrees = config.parallelism;
   std::vector<int64_t> sizes;
   for (int64_t size : {degrees.data_parallel_replicate_degree, degrees.data_parallel_shard_degree,
@@ -148,9 +238,33 @@ std::vector<DeviceMesh> MeshesOf(const Config& config, int64_t ranks) {
     for (int64_t size : sizes) others *= size;
     if (others < ranks && ranks % others == 0) sizes.insert(sizes.begin(), ranks / others);
   }
-  if (!sizes.empty()) return {Checked(DeviceMesh(sizes), ranks)};
-  constexpr int kMostAxes = 2;
-  return placement::MeshesOf(ranks, kMostAxes);
+  if (!sizes.empty()) return {RequireRanks(DeviceMesh(sizes), ranks)};
+  return AllMeshes(config, ranks);
+}
+
+const FoundPlacement::Rival* FoundPlacement::BestRival() const {
+  const Rival* best = nullptr;
+  for (const Rival& rival : rivals) {
+    if (rival.found == nullptr) continue;
+    if (best == nullptr || rival.found->placement.step_us < best->found->placement.step_us) {
+      best = &rival;
+    }
+  }
+  return best;
+}
+
+SearchOptions SearchOptionsFor(const PlacementRequest& request, double time_limit_s) {
+  SearchOptions search;
+  search.overlap = request.overlap && request.costs == placement::CostFormulas::kSimulated;
+  search.memory.limit = request.memory_bytes;
+  search.memory_price = request.memory_price;
+  // Results do not depend on it; a region of the search has two halves.
+  constexpr int64_t kUseful = 2;
+  const int64_t threads = request.config.threads;
+  search.threads = static_cast<int>(
+      threads > 0 ? threads : std::min<int64_t>(kUseful, std::thread::hardware_concurrency()));
+  search.time_limit_s = std::max(time_limit_s, 0.1);
+  return search;
 }
 
 FoundPlacement FindPlacement(const PlacementRequest& request) { return Finder(request).Run(); }

@@ -1,45 +1,71 @@
-// The placement of a job's step: searched on every mesh that the job allows, or read from a file.
+// The search for the placement of a job's step, on every mesh that the job allows: what `gt place` and a
+// job with --compile.enable_autoparallel have in common.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "gt/ir/graph.h"
 #include "gt/placement/device_mesh.h"
+#include "gt/placement/place.h"
 #include "gt/placement/plan.h"
 
 namespace gt {
 
 struct Config;
 
-// --mesh; else the degrees of --parallelism.* as axes; else every mesh of that many ranks. Fails with
-// BadMesh if none has as many ranks as the job.
+// --mesh; else the degrees of --parallelism.* as axes; else every mesh of that many ranks with up to two
+// axes, and some with three. Fails with BadMesh if none has as many ranks as the job.
 std::vector<placement::DeviceMesh> MeshesOf(const Config& config, int64_t ranks);
-
-struct FoundPlacement {
-  placement::Plan plan;
-  // The best hand-written layout by the same costs; empty: none fits.
-  std::string rival = {};
-  double rival_us = 0;
-};
+// Fails with BadMesh unless the mesh has that many ranks.
+placement::DeviceMesh RequireRanks(placement::DeviceMesh mesh, int64_t ranks);
 
 struct PlacementRequest {
   const Config& config;
-  Graph& step;  // with global shapes; its nodes are numbered
-  int64_t ranks = 1;
-  int64_t batch = 1;         // sequences of all ranks
+  Graph& step;  // with global shapes
+  std::vector<placement::DeviceMesh> meshes;
   int64_t memory_bytes = 0;  // that a rank may fill; 0: no limit
-  std::string title = {};
-  // What is demanded of inputs; hand-written layouts then do not compete.
-  std::vector<placement::Pin> pins = {};
-  std::vector<int64_t> mesh = {};  // the only one; empty: as the configuration says
+  double time_limit_s = 60;
+  // What is demanded on a mesh; none: nothing.
+  std::function<std::vector<placement::Pin>(const placement::DeviceMesh&)> pins = nullptr;
+  // Hand-written layouts compete, for a batch of so many sequences of all ranks; 0: they do not.
+  int64_t batch = 0;
+  placement::CostFormulas costs = placement::CostFormulas::kSimulated;
+  bool overlap = true;
+  bool fold = true;
+  bool finest_parameters = false;
+  double expert_skew = 1;
+  double memory_price = 0;  // microseconds for each GiB above the limit; 0: nothing may be above it
   std::function<void(const std::string& mesh, double step_us, double bound_us)> progress = nullptr;
 };
 
-// The plan of least predicted time; hand-written layouts are candidates like any other. Fails with
-// NoPlacement, naming the smallest memory that would do, if nothing fits.
+// A placement with the problem that it solves.
+struct PlacedProblem {
+  std::unique_ptr<placement::Pricing> pricing;
+  std::unique_ptr<placement::PlaceProblem> problem;
+  placement::Placement placement;
+};
+
+struct FoundPlacement {
+  std::shared_ptr<PlacedProblem> best;  // its bound holds for all meshes
+  struct Rival {
+    std::string name;
+    std::shared_ptr<PlacedProblem> found;  // null: it does not fit, or takes longer
+  };
+  std::vector<Rival> rivals;  // hand-written layouts
+  // Of the rivals that fit; null: none.
+  const Rival* BestRival() const;
+};
+
+// The options of the search itself, with this much time.
+placement::SearchOptions SearchOptionsFor(const PlacementRequest& request, double time_limit_s);
+
+// The placement of least predicted time; hand-written layouts are candidates like any other, so that no
+// plan is worse than they are. Fails with NoPlacement, naming demands that contradict each other or the
+// smallest memory that would do, if there is none.
 FoundPlacement FindPlacement(const PlacementRequest& request);
 
 // Fails with BadPlan.

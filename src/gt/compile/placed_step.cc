@@ -41,6 +41,10 @@ void ApplyPolicy(Graph& graph, const Config& config) {
   PassManager(std::move(passes), {}).Run(graph);
 }
 
+int64_t MemoryOf(const StepRequest& request) {
+  return MemoryCapacity(request.config, request.world, request.device);
+}
+
 class PlacedCapturer {
  public:
   PlacedCapturer(const StepRequest& request, const EpOverlapSection& overlap)
@@ -86,11 +90,9 @@ class PlacedCapturer {
   void Decide(Graph& graph, PlacedJob& job) {
     const uint64_t hash = graph.Hash();
     auto decide = [&]() -> std::string {
-      FoundPlacement found = Choose(graph);
-      found.plan.step_hash = hash;
-      job.rival = found.rival;
-      job.rival_us = found.rival_us;
-      return ToJson(found.plan);
+      Plan plan = Choose(graph, job);
+      plan.step_hash = hash;
+      return ToJson(plan);
     };
     World* world = request_.world;
     const std::string text =
@@ -103,15 +105,21 @@ class PlacedCapturer {
     }
   }
 
-  FoundPlacement Choose(Graph& graph) {
+  Plan Choose(Graph& graph, PlacedJob& job) {
     const Config& config = request_.config;
-    if (!config.compile.autoparallel_plan.empty()) return {.plan = Stored(graph)};
-    return FindPlacement({.config = config,
-                          .step = graph,
-                          .ranks = ranks_,
-                          .batch = GlobalBatch(config, ranks_),
-                          .memory_bytes = MemoryCapacity(config, request_.world, request_.device),
-                          .title = ModelTitle(config)});
+    if (!config.compile.autoparallel_plan.empty()) return Stored(graph);
+    PlacementRequest wanted{.config = config,
+                            .step = graph,
+                            .meshes = MeshesOf(config, ranks_),
+                            .memory_bytes = MemoryOf(request_),
+                            .time_limit_s = config.compile.autoparallel_time_limit};
+    wanted.batch = GlobalBatch(config, ranks_);
+    const FoundPlacement found = FindPlacement(wanted);
+    if (const FoundPlacement::Rival* rival = found.BestRival()) {
+      job.rival = rival->name;
+      job.rival_us = rival->found->placement.step_us;
+    }
+    return MakePlan(*found.best->problem, found.best->placement, ModelTitle(config));
   }
 
   Plan Stored(const Graph& graph) const {
@@ -174,16 +182,20 @@ Captured CapturePlacedLoss(const StepRequest& request, const PlacedJob& job) {
   Clean(graph);
   graph.NumberNodes();
   auto decide = [&] {
-    PlacementRequest wanted{.config = request.config, .step = graph, .ranks = ranks};
-    wanted.mesh = job.plan.mesh;
-    wanted.memory_bytes = MemoryCapacity(request.config, request.world, request.device);
+    std::vector<placement::Pin> pins;
     for (const auto& input : graph.inputs()) {
       const bool fixed = input->role == InputRole::kParameter || input->role == InputRole::kInput;
       auto found = job.plan.inputs.find(input->name);
-      if (fixed && found != job.plan.inputs.end())
-        wanted.pins.push_back({input->name, found->second});
+      if (fixed && found != job.plan.inputs.end()) pins.push_back({input->name, found->second});
     }
-    return ToJson(FindPlacement(wanted).plan);
+    PlacementRequest wanted{.config = request.config,
+                            .step = graph,
+                            .meshes = {placement::DeviceMesh(job.plan.mesh)},
+                            .memory_bytes = MemoryOf(request),
+                            .time_limit_s = request.config.compile.autoparallel_time_limit};
+    wanted.pins = [&pins](const placement::DeviceMesh&) { return pins; };
+    const FoundPlacement found = FindPlacement(wanted);
+    return ToJson(MakePlan(*found.best->problem, found.best->placement, "validation"));
   };
   const std::string text = request.world != nullptr
                                ? request.world->DecideForAll("the placement of validation", decide)
