@@ -143,6 +143,10 @@ class Placer {
     }
     double bound = placement::kForbidden;
     for (const DeviceMesh& mesh : meshes) {
+      if (best_ != nullptr && SecondsLeft() <= 0) {
+        ++not_tried_;
+        continue;
+      }
       const std::shared_ptr<Found> found = Try(mesh, {});
       bound = std::min(bound, last_bound_);
       if (IsBetter(found)) best_ = found;
@@ -391,6 +395,10 @@ class Placer {
         "placed in {:.2f} s\n",
         title, ranks_, best.pricing->mesh().ToString(), EnumName(flags_.costs),
         SpeedOf(links_.cluster().generation).name, links_.cluster().name, captured, searched);
+    if (not_tried_ > 0) {
+      fmt::print("{} other meshes were not tried within {:.0f} s (--time_limit)\n", not_tried_,
+                 flags_.time_limit);
+    }
     fmt::print("{}", PlacementTable(*best.problem, best.placement, Overlaps()));
     if (!flags_.explain.empty()) {
       fmt::print("\n{}",
@@ -434,6 +442,7 @@ class Placer {
   std::vector<Rival> rivals_;
   std::shared_ptr<Found> best_;
   double last_bound_ = 0;
+  int not_tried_ = 0;  // meshes, for want of time
 };
 
 }  // namespace
