@@ -64,12 +64,12 @@ def number(pattern, text):
     return float(found.group(1)) if found else None
 
 
-def hand(binary):
+def hand(binary, models):
     print(f"{'model':<18} {'ranks':>5} {'cluster':<9} {'batch':>5} {'mesh':>8} {'step ms':>10} "
           f"{'gap %':>6} {'best by hand':<20} {'ratio':>6} {'cpu s':>6}")
     ratios, misfits = [], 0
     for job in HAND:
-        if job in LEFT_OUT:
+        if job in LEFT_OUT or models not in job[0]:
             continue
         model, ranks, cluster, batch = job
         output, seconds, _ = place(binary, model, ranks, "auto", "--comm.cluster", cluster,
@@ -90,16 +90,19 @@ def hand(binary):
         mesh = re.search(r"mesh (\S+)", output).group(1)
         print(f"{row} {mesh:>8} {step:>10.2f} {number(r'gap ([0-9.]+) %', output):>6.2f} {name:<20} "
               f"{float(ratio):>6.3f} {seconds:>6.1f}", flush=True)
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    mean = math.exp(sum(map(math.log, ratios)) / max(1, len(ratios)))
     print(f"{len(ratios)} jobs with a hand-written layout that fits, {misfits} without any placement; "
-          f"geometric mean {mean:.4f}, least {min(ratios):.4f}, most {max(ratios):.4f}")
-    return min(ratios) >= 0.9995
+          f"geometric mean {mean:.4f}, least {min(ratios, default=1):.4f}, "
+          f"most {max(ratios, default=1):.4f}")
+    return min(ratios, default=1) >= 0.9995
 
 
-def gap(binary, memory_gb):
+def gap(binary, models, memory_gb):
     print(f"{'model':<18} {'mesh':>8} {'step ms':>10} {'bound ms':>10} {'gap %':>6} {'cpu s':>6} "
           f"{'MB':>5}")
     for model, mesh in GAP:
+        if models not in model:
+            continue
         ranks = math.prod(map(int, mesh.split("x")))
         output, seconds, megabytes = place(binary, model, ranks, mesh, "--compare=false",
                                            "--memory_gb", str(memory_gb))
@@ -119,9 +122,12 @@ def main():
     parser.add_argument("what", choices=["hand", "gap"])
     parser.add_argument("--binary", default=f"{ROOT}/build/release/gt")
     parser.add_argument("--memory_gb", type=float, default=73.6)
+    parser.add_argument("--models", default="", help="only those whose name has this in it")
     arguments = parser.parse_args()
-    done = hand(arguments.binary) if arguments.what == "hand" else gap(arguments.binary,
-                                                                        arguments.memory_gb)
+    if arguments.what == "hand":
+        done = hand(arguments.binary, arguments.models)
+    else:
+        done = gap(arguments.binary, arguments.models, arguments.memory_gb)
     sys.exit(0 if done else 1)
 
 

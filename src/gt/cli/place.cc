@@ -193,6 +193,10 @@ class Placer {
         "placed in {:.2f} s\n",
         title, ranks_, best.pricing->mesh().ToString(), EnumName(flags_.costs),
         SpeedOf(cluster.generation).name, cluster.name, captured, searched);
+    if (found.meshes_not_tried > 0) {
+      fmt::print("{} other meshes were not tried within {:.0f} s (--time_limit)\n",
+                 found.meshes_not_tried, flags_.time_limit);
+    }
     const placement::SearchOptions search =
         SearchOptionsFor(request, flags_.time_limit - captured - searched);
     fmt::print("{}", PlacementTable(*best.problem, best.placement, search.overlap));

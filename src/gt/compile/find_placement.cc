@@ -47,6 +47,10 @@ class Finder {
     }
     double bound = placement::kForbidden;
     for (const DeviceMesh& mesh : request_.meshes) {
+      if (result_.best != nullptr && SecondsLeft() <= 0) {
+        ++result_.meshes_not_tried;
+        continue;
+      }
       const std::shared_ptr<PlacedProblem> found = Try(mesh, {});
       bound = std::min(bound, last_bound_);
       if (IsBetter(found)) result_.best = found;
@@ -72,10 +76,10 @@ class Finder {
          .experts = !request_.step.modules().With(ModuleRole::kExperts).empty()});
   }
 
-  SearchOptions Options() const {
-    const double spent = std::chrono::duration<double>(Clock::now() - start_).count();
-    return SearchOptionsFor(request_, request_.time_limit_s - spent);
+  double SecondsLeft() const {
+    return request_.time_limit_s - std::chrono::duration<double>(Clock::now() - start_).count();
   }
+  SearchOptions Options() const { return SearchOptionsFor(request_, SecondsLeft()); }
 
   Pricing PricingOn(const DeviceMesh& mesh) const {
     Pricing pricing(mesh, links_, SpeedOf(links_.cluster().generation), request_.costs);

@@ -56,6 +56,7 @@ struct FoundPlacement {
     std::shared_ptr<PlacedProblem> found;  // null: it does not fit, or takes longer
   };
   std::vector<Rival> rivals;  // hand-written layouts
+  int meshes_not_tried = 0;   // for want of time
   // Of the rivals that fit; null: none.
   const Rival* BestRival() const;
 };

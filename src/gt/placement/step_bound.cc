@@ -175,9 +175,9 @@ StepBounder::Mixture StepBounder::Mix(const std::vector<StepPlanPtr>& plans,
     const double high = std::min(dearest, std::max(2 * price, price + radius));
     bounded(1 + kPhases + k, std::min(high, std::max(0.0, price - radius)), high);
   }
-  if (settings_.over_price < kForbidden) {  // the fullest moment is paid for, once
+  if (settings_.over_price < kForbidden && !moments.empty()) {
     LinearProgram::Column& column = program.columns.emplace_back();
-    column.cost = settings_.over_price * unit;
+    column.cost = dearest;  // the fullest moment is paid for, once
     column.entries.assign(rows, -1);
     std::fill_n(column.entries.begin(), 1 + kPhases, 0);
   }
@@ -270,10 +270,41 @@ StepBounder::Outcome StepBounder::Bound(StepRegion region, const std::vector<Ste
   region.split.reset();
   if (region.bound < target && !plans.empty()) {
     region.split = SplitOf(plans, Mix(plans, moments, center, kWholeRange));
+    if (!region.split && region.exactly) {
+      region.split = SplitByUsage(*plans.front());
+      // A single labelling is left.
+      if (!region.split)
+        region.bound = std::max(region.bound, std::min(target, plans.front()->cost));
+    }
   }
   outcome.region = std::move(region);
   outcome.work = work_;
   return outcome;
+}
+
+// Where prices are of no more use: one label of the variable whose labels use memory most differently.
+std::optional<LabelChoice> StepBounder::SplitByUsage(const StepPlan& plan) const {
+  int64_t most = -1;
+  size_t variable = 0;
+  for (size_t v = 0; v < allowed_.size(); ++v) {
+    int64_t least_used = std::numeric_limits<int64_t>::max(), most_used = 0;
+    size_t count = 0;
+    for (size_t label = 0; label < allowed_[v].size(); ++label) {
+      if (!allowed_[v][label]) continue;
+      ++count;
+      const std::vector<int64_t>& usage = problem_.variables[v].usage;
+      least_used = std::min(least_used, usage.empty() ? 0 : usage[label]);
+      most_used = std::max(most_used, usage.empty() ? 0 : usage[label]);
+    }
+    if (count < 2 || most_used - least_used <= most) continue;
+    most = most_used - least_used;
+    variable = v;
+  }
+  if (most < 0) return std::nullopt;
+  LabelChoice split{static_cast<int32_t>(variable), {}};
+  split.allowed.resize(allowed_[variable].size(), false);
+  split.allowed[static_cast<size_t>(plan.labels[variable])] = true;
+  return split;
 }
 
 // Labels that hardly differ must not come to lie on both sides: those of a variable are split by what they

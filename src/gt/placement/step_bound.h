@@ -94,6 +94,7 @@ class StepBounder {
               const StepPrices& center, double radius) const;
   std::optional<LabelChoice> SplitOf(const std::vector<StepPlanPtr>& plans,
                                      const Mixture& mixture) const;
+  std::optional<LabelChoice> SplitByUsage(const StepPlan& plan) const;
   double MemoryUs(size_t variable, size_t label, const StepPrices& prices) const;
   double TimeUnit(const std::vector<StepPlanPtr>& plans) const;
 
