@@ -34,6 +34,7 @@ class ReferenceRun {
  private:
   void Run(const Node& node) {
     if (node.op().reads_data) return ReadInts(node);
+    if (const Graph* body = FusedBody(node)) return RunBody(node, *body);
     torch::jit::Stack stack;
     const std::vector<ArgSpec>& specs = node.op().schema.args;
     for (size_t i = 0; i < specs.size(); ++i)
@@ -53,6 +54,21 @@ class ReferenceRun {
         for (const at::Tensor& tensor : value.toTensorVector()) Store(node, next++, tensor);
       }
     }
+  }
+
+  // The operators that the node stands for, one by one.
+  void RunBody(const Node& node, const Graph& body) {
+    for (const auto& input : body.inputs()) {
+      tensors_[&input->value] = tensors_.at(node.operand(input->value.index()));
+    }
+    for (const Node* inner : body.nodes()) Run(*inner);
+    for (int32_t i = 0; i < node.result_count(); ++i) {
+      Store(node, i, tensors_.at(body.outputs()[static_cast<size_t>(i)]->value()));
+    }
+    for (const Node* inner : body.nodes()) {
+      for (int32_t i = 0; i < inner->result_count(); ++i) tensors_.erase(inner->result(i));
+    }
+    for (const auto& input : body.inputs()) tensors_.erase(&input->value);
   }
 
   c10::IValue BoxArgument(const Node& node, const ArgSpec& spec, const Argument& argument) {

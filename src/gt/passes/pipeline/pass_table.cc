@@ -1,6 +1,7 @@
 // All passes. A new one is a line here and an include above it.
 #include <array>
 
+#include "gt/fusion/fuse.h"
 #include "gt/passes/chunk/chunk.h"
 #include "gt/passes/cleanup/canonicalize.h"
 #include "gt/passes/cleanup/common_subexpression_elimination.h"
@@ -44,6 +45,7 @@ constexpr std::array kPasses = {
     PassEntry{"ep_overlap_schedule", Make<EpOverlapSchedule>},
     PassEntry{"concretize", Make<Concretize>},
     PassEntry{"fsdp_dense_regions", Make<FsdpDenseRegions>},
+    PassEntry{"fuse", Make<Fuse>},
 };
 
 }  // namespace
