@@ -18,6 +18,15 @@ MemoryPolicyOptions MemoryPolicyOf(const CompileSection& compile) {
   return {compile.memory_policy, compile.full_recompute_save_ops};
 }
 
+FuseOptions FuseOptionsOf(const CompileSection& compile, const ModuleTable& modules) {
+  FuseOptions options;
+  if (compile.inductor_compilation != InductorCompilation::kRegional) return options;
+  options.modules = compile.fusion_modules;
+  if (!options.modules.empty()) return options;
+  for (Name block : modules.With(ModuleRole::kBlock)) options.modules.push_back(block.str());
+  return options;
+}
+
 bool OrdersByCost(const PipelineOptions& options) {
   return options.overlap && options.overlap->mode == OverlapSchedule::kCost;
 }
@@ -79,6 +88,9 @@ PipelineOptions StepCompiler::PipelineFor(const Graph& graph, const EpOverlapSec
   options.reassign_gathers = compile.enable_fsdp_ag_rs_overlap;
   if (compile.fsdp_bucketing) options.bucket_prefetch = compile.fsdp_prefetch;
   options.dense_regions = compile.enable_fsdp_dense_region_overlap;
+  if (device_.is_cuda() && compile.inductor_compilation != InductorCompilation::kNone) {
+    options.fuse = FuseOptionsOf(compile, graph.modules());
+  }
   if (overlap.enabled == AutoSwitch::kFalse) return options;
   if (overlap.strategy == ChunkStrategy::kGraph) {
     options.chunk = {.modules = overlap.module_fqn,

@@ -25,6 +25,15 @@ class ReferenceRun {
     for (const Node* node : graph.nodes()) Run(*node);
   }
 
+  // Of a nested graph, whose symbols are bound outside.
+  ReferenceRun(const Graph& body, std::span<const at::Tensor> inputs, SymbolValues symbols)
+      : graph_(body), symbols_(symbols.begin(), symbols.end()) {
+    for (const auto& input : body.inputs()) {
+      tensors_[&input->value] = inputs[static_cast<size_t>(input->value.index())];
+    }
+    for (const Node* node : body.nodes()) Run(*node);
+  }
+
   std::vector<at::Tensor> Outputs() {
     std::vector<at::Tensor> outputs;
     for (const auto& output : graph_.outputs()) outputs.push_back(tensors_.at(output->value()));
@@ -128,6 +137,12 @@ class ReferenceRun {
 std::vector<at::Tensor> RunReference(const Graph& graph, std::span<const at::Tensor> inputs) {
   at::NoGradGuard no_gradients;
   return ReferenceRun(graph, inputs).Outputs();
+}
+
+std::vector<at::Tensor> RunNested(const Graph& body, std::span<const at::Tensor> inputs,
+                                  SymbolValues symbols) {
+  at::NoGradGuard no_gradients;
+  return ReferenceRun(body, inputs, symbols).Outputs();
 }
 
 }  // namespace gt

@@ -500,7 +500,8 @@ std::string Loaded(DType dtype, const std::string& stored) {
 }
 
 std::string Stored(DType dtype, const std::string& value) {
-  if (dtype == DType::kBFloat16) return fmt::format("ToBf16({})", value);
+  // Values are rounded where they are made, so that nothing is left to round here.
+  if (dtype == DType::kBFloat16) return fmt::format("ExactBf16({})", value);
   if (dtype == DType::kFloat16) return fmt::format("ToHalf({})", value);
   return value;
 }
@@ -525,6 +526,9 @@ __device__ __forceinline__ Half ToHalf(float x) {
   Half r;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(x));
   return r;
+}
+__device__ __forceinline__ Bf16 ExactBf16(float x) {
+  return Bf16{(unsigned short)(__float_as_uint(x) >> 16)};
 }
 __device__ __forceinline__ float RoundBf16(float x) { return Float(ToBf16(x)); }
 __device__ __forceinline__ float RoundHalf(float x) { return Float(ToHalf(x)); }

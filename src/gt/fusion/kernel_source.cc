@@ -92,7 +92,6 @@ class Writer {
     source.text = std::move(text);
     source.sizes = sizes_;
     for (const auto& [tensor, bytes] : aligned_) source.pointers.push_back({tensor, bytes});
-    source.multiples = std::move(multiples_);
     return source;
   }
 
@@ -535,18 +534,14 @@ class Writer {
   bool CanBeVector(const Index& address, int64_t first, int64_t count, DType dtype, int32_t tensor) {
     const bool power = (count & (count - 1)) == 0;
     if (!power || count < 2 || first % count != 0) return false;
-    std::vector<KernelSource::MultipleSize> conditions;
-    const auto is_multiple = [&](const Dim& dim) {
+    const auto is_multiple = [count](const Dim& dim) {
       if (dim.is_const()) return *dim.as_const() % count == 0;
-      if (Hint(dim) % count != 0) return false;
-      conditions.push_back({dim, count});
-      return true;
+      return dim.CoefficientGcd() % count == 0 && dim.ConstantTerm() % count == 0;
     };
     for (const auto& [variable, coefficient] : address.terms()) {
       if (!is_multiple(coefficient)) return false;
     }
     if (!is_multiple(address.constant())) return false;
-    multiples_.insert(multiples_.end(), conditions.begin(), conditions.end());
     int64_t& aligned = aligned_[tensor];
     aligned = std::max<int64_t>(aligned, std::min<int64_t>(16, count * ItemSize(dtype)));
     return true;
@@ -671,7 +666,6 @@ class Writer {
   std::map<std::string, std::set<int64_t>> loaded_;
   std::vector<Dim> sizes_;
   std::map<int32_t, int64_t> aligned_;
-  std::vector<KernelSource::MultipleSize> multiples_;
   std::vector<std::unordered_map<std::string, std::string>> scopes_;
   std::vector<std::string> lines_;
   int indent_ = 0;

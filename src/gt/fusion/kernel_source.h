@@ -26,18 +26,13 @@ struct KernelSource {
   bool wide = false;            // indices have 64 bits
   std::vector<Dim> sizes;       // arguments after the pointers, then `threads`
   Dim threads;
-  // Vectors are loaded and stored as one: the pointer of a tensor (inputs first, then outputs) and some
-  // sizes must be multiples of these.
+  // Vectors are loaded and stored as one: the pointer of a tensor (inputs first, then outputs) must be a
+  // multiple of so many bytes.
   struct AlignedPointer {
     int32_t tensor;
     int64_t bytes;
   };
   std::vector<AlignedPointer> pointers;
-  struct MultipleSize {
-    Dim size;
-    int64_t of;
-  };
-  std::vector<MultipleSize> multiples;
 };
 
 struct KernelSourceOptions {

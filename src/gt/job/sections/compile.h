@@ -9,6 +9,7 @@
 #include "gt/base/text.h"
 #include "gt/config/auto_switch.h"
 #include "gt/config/option_struct.h"
+#include "gt/fusion/fuse_options.h"
 #include "gt/passes/chunk/chunk_options.h"
 #include "gt/passes/fsdp/bucket_fsdp_options.h"
 #include "gt/passes/memory/cpu_offload_options.h"
@@ -20,12 +21,18 @@ namespace gt {
 
 enum class CompileMode { kEager, kAotFxTrace };
 enum class ExecutorKind { kFast, kReference };
+// What of the step is compiled to kernels of our own. Further values say who compiles.
+enum class InductorCompilation { kNone, kRegional, kFull };
 
 template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<CompileMode> = {"eager",
                                                                             "aot_fx_trace"};
 template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<ExecutorKind> = {"fast", "reference"};
+
+template <>
+inline constexpr std::array<std::string_view, 3> kEnumNames<InductorCompilation> = {
+    "none", "regional", "full"};
 
 struct EpOverlapSection {
   GT_OPTION(AutoSwitch, enabled, AutoSwitch::kFalse, Any(),
@@ -106,6 +113,16 @@ struct CompileSection {
   GT_OPTION(bool, cuda_graphs, true, Any(),
             "on a GPU, record the kernels of the captured step once and replay them, which costs "
             "the host next to nothing");
+  GT_OPTION(InductorCompilation, inductor_compilation, InductorCompilation::kFull, Any(),
+            "on a GPU, compute groups of operators of the captured step in one generated kernel each, "
+            "bit for bit as the operators do: full, wherever that is possible; regional, inside of "
+            "the modules that fusion_modules names; none, nowhere");
+  GT_OPTION_OF(FuseOptions, modules, fusion_modules,
+               "with inductor_compilation regional: modules to compile, each by itself, by pattern; "
+               "empty: every transformer block");
+  GT_OPTION(std::string, kernel_cache, "", Any(),
+            "folder of compiled kernels, which runs share; empty: graphtrainer/kernels in "
+            "$XDG_CACHE_HOME, or in ~/.cache");
   GT_OPTION(ExecutorKind, executor, ExecutorKind::kFast, Any(),
             "fast runs the lowered graph; reference runs it node by node with every check on");
   GT_OPTION(bool, fsdp_bucketing, true, Any(),
