@@ -9,6 +9,7 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "gt/base/logging.h"
 #include "gt/exec/cuda_driver.h"
@@ -180,89 +181,150 @@ std::string VerdictKey(const std::string& key, const KernelSource& source, Symbo
 
 }  // namespace
 
+namespace {
+
+// A fused node that has no kernel yet.
+struct Candidate {
+  const Node* node;
+  const Graph* body;
+  KernelSource source;
+};
+
+// Makes kernels for the fused nodes of one graph on one GPU, form by form of what they may be written as.
+class KernelMaker {
+ public:
+  using Kernels = std::unordered_map<const Node*, std::shared_ptr<const FusedKernel>>;
+
+  KernelMaker(const Graph& graph, c10::Device device, std::filesystem::path store,
+              KernelReport& report, Kernels& kernels)
+      : driver_(*CudaDriver::Get()),
+        device_(device),
+        number_(device.has_index() ? device.index() : 0),
+        symbols_(graph.shapes().Hints()),
+        store_(std::move(store)),
+        report_(report),
+        kernels_(kernels) {}
+
+  void Run(std::vector<Candidate> candidates) {
+    const c10::DeviceGuard guard(device_);
+    std::set<std::string> texts;
+    for (const Candidate& candidate : candidates) texts.insert(candidate.source.text);
+    report_.kernels = static_cast<int64_t>(texts.size());
+    for (int form = 0; !candidates.empty(); ++form) {
+      candidates = RunForm(std::move(candidates), form);
+      for (Candidate& candidate : candidates) {
+        candidate.source = *fusion::MakeKernelSource(
+            *candidate.body, {.wide = candidate.source.wide, .form = form + 1});
+      }
+    }
+  }
+
+ private:
+  // Returns those that have another form to try.
+  std::vector<Candidate> RunForm(std::vector<Candidate> candidates, int form) {
+    std::map<std::string, size_t> numbers;  // by text
+    std::vector<const KernelSource*> sources;
+    for (const Candidate& one : candidates) {
+      if (numbers.try_emplace(one.source.text, sources.size()).second) {
+        sources.push_back(&one.source);
+      }
+    }
+    auto start = std::chrono::steady_clock::now();
+    const std::vector<fusion::CompiledKernel> compiled =
+        fusion::CompileKernels(sources, driver_.Architecture(number_), store_);
+    report_.compile_seconds += SecondsSince(start);
+
+    LoadedKernels& loaded = LoadedKernels::Get();
+    const std::lock_guard lock(loaded.mutex);
+    start = std::chrono::steady_clock::now();
+    const std::vector<void*> functions = Load(loaded, sources, compiled);
+    std::vector<Candidate> again;
+    std::set<size_t> admitted, rejected;
+    for (Candidate& one : candidates) {
+      const size_t i = numbers.at(one.source.text);
+      if (functions[i] == nullptr) continue;
+      const std::string key = VerdictKey(compiled[i].key, one.source, symbols_, DeviceName());
+      auto kernel = std::make_shared<CudaKernel>(*one.body, one.source, functions[i], device_);
+      const std::string& verdict = VerdictOn(loaded, key, *kernel, *one.body);
+      if (verdict.empty()) {
+        report_.admitted += admitted.insert(i).second;
+        kernels_[one.node] = std::move(kernel);
+      } else if (form + 1 < one.source.forms) {
+        again.push_back(std::move(one));
+      } else if (rejected.insert(i).second) {
+        report_.rejected.push_back(fmt::format("{} ({})", one.source.name, verdict));
+      }
+    }
+    report_.admission_seconds += SecondsSince(start);
+    return again;
+  }
+
+  std::vector<void*> Load(LoadedKernels& loaded, const std::vector<const KernelSource*>& sources,
+                          const std::vector<fusion::CompiledKernel>& compiled) {
+    std::vector<void*> functions(sources.size(), nullptr);
+    for (size_t i = 0; i < sources.size(); ++i) {
+      report_.compiled += !compiled[i].stored && !compiled[i].cubin.empty();
+      std::string why = compiled[i].error;
+      if (!compiled[i].cubin.empty()) {
+        void*& function = loaded.functions[{number_, compiled[i].key}];
+        if (function == nullptr) function = driver_.Load(compiled[i].cubin, sources[i]->name, why);
+        functions[i] = function;
+      }
+      if (functions[i] != nullptr) continue;
+      report_.rejected.push_back(fmt::format("{} ({})", sources[i]->name, why));
+      if (compiled[i].cubin.empty() && report_.missing.empty()) report_.missing = why;
+    }
+    return functions;
+  }
+
+  const std::string& VerdictOn(LoadedKernels& loaded, const std::string& key,
+                               const FusedKernel& kernel, const Graph& body) {
+    auto [verdict, fresh] = loaded.verdicts.try_emplace(key);
+    if (!fresh) return verdict->second;
+    const std::string file = key + ".verdict";
+    if (auto stored = store_.Find(file)) {
+      verdict->second = *stored;
+    } else {
+      verdict->second = ReasonToReject(kernel, body, symbols_, device_);
+      store_.Put(file, verdict->second);
+      ++report_.compared;
+    }
+    return verdict->second;
+  }
+
+  const std::string& DeviceName() {
+    if (device_name_.empty()) device_name_ = driver_.NameOf(number_);
+    return device_name_;
+  }
+
+  const CudaDriver& driver_;
+  const c10::Device device_;
+  const int number_;
+  const SymbolValues symbols_;
+  fusion::KernelStore store_;
+  KernelReport& report_;
+  Kernels& kernels_;
+  std::string device_name_;
+};
+
+}  // namespace
+
 FusedKernels::FusedKernels(const Graph& graph, c10::Device device, std::filesystem::path store) {
-  const CudaDriver* driver = CudaDriver::Get();
   const SymbolValues symbols = graph.shapes().Hints();
-  struct Found {
-    const Node* node;
-    const Graph* body;
-    KernelSource source;
-  };
-  std::vector<Found> found;
+  std::vector<Candidate> candidates;
   for (const Node* node : graph.nodes()) {
     const Graph* body = FusedBody(*node);
     if (body == nullptr || node->result()->type().device.kind != DeviceKind::kCuda) continue;
     ++report_.nodes;
     auto source = fusion::MakeKernelSource(*body, {.wide = NeedsWideIndices(*body, symbols)});
-    if (source) found.push_back({node, body, std::move(*source)});
+    if (source) candidates.push_back({node, body, std::move(*source)});
   }
-  if (found.empty()) return;
-  if (driver == nullptr) {
+  if (candidates.empty()) return;
+  if (CudaDriver::Get() == nullptr) {
     report_.missing = "there is no driver";
     return;
   }
-
-  std::map<std::string, size_t> numbers;  // by text
-  std::vector<const KernelSource*> sources;
-  for (const Found& one : found) {
-    if (numbers.try_emplace(one.source.text, sources.size()).second) sources.push_back(&one.source);
-  }
-  report_.kernels = static_cast<int64_t>(sources.size());
-  const c10::DeviceGuard guard(device);
-  const int number = device.has_index() ? device.index() : 0;
-  fusion::KernelStore kernel_store(std::move(store));
-  auto start = std::chrono::steady_clock::now();
-  const std::vector<fusion::CompiledKernel> compiled =
-      fusion::CompileKernels(sources, driver->Architecture(number), kernel_store);
-  report_.compile_seconds = SecondsSince(start);
-
-  LoadedKernels& loaded = LoadedKernels::Get();
-  const std::lock_guard lock(loaded.mutex);
-  start = std::chrono::steady_clock::now();
-  std::vector<void*> functions(sources.size(), nullptr);
-  for (size_t i = 0; i < sources.size(); ++i) {
-    report_.compiled += !compiled[i].stored && !compiled[i].cubin.empty();
-    std::string why = compiled[i].error;
-    if (!compiled[i].cubin.empty()) {
-      void*& function = loaded.functions[{number, compiled[i].key}];
-      if (function == nullptr) function = driver->Load(compiled[i].cubin, sources[i]->name, why);
-      functions[i] = function;
-    }
-    if (functions[i] == nullptr) {
-      report_.rejected.push_back(fmt::format("{} ({})", sources[i]->name, why));
-      if (compiled[i].cubin.empty() && report_.missing.empty()) report_.missing = why;
-    }
-  }
-
-  const std::string device_name = driver->NameOf(number);
-  std::vector<bool> admitted(sources.size(), false);
-  for (Found& one : found) {
-    const size_t i = numbers.at(one.source.text);
-    if (functions[i] == nullptr) continue;
-    const std::string name = one.source.name;
-    const std::string verdict_key = VerdictKey(compiled[i].key, one.source, symbols, device_name);
-    auto kernel =
-        std::make_shared<CudaKernel>(*one.body, std::move(one.source), functions[i], device);
-    auto [verdict, fresh] = loaded.verdicts.try_emplace(verdict_key);
-    if (fresh) {
-      const std::string file = verdict_key + ".verdict";
-      if (auto stored = kernel_store.Find(file)) {
-        verdict->second = *stored;
-      } else {
-        verdict->second = ReasonToReject(*kernel, *one.body, symbols, device);
-        kernel_store.Put(file, verdict->second);
-        ++report_.compared;
-      }
-      if (!verdict->second.empty()) {
-        report_.rejected.push_back(fmt::format("{} ({})", name, verdict->second));
-      }
-    }
-    if (!verdict->second.empty()) continue;
-    report_.admitted += !admitted[i];
-    admitted[i] = true;
-    kernels_[one.node] = std::move(kernel);
-  }
-  report_.admission_seconds = SecondsSince(start);
+  KernelMaker(graph, device, std::move(store), report_, kernels_).Run(std::move(candidates));
 }
 
 FusedKernels::~FusedKernels() = default;

@@ -563,9 +563,11 @@ __device__ __forceinline__ float SiluBackward(float dy, float x) {
 }
 __device__ __forceinline__ float SigmoidBackward(float a, float b) { return a * (1.0f - b) * b; }
 __device__ __forceinline__ float TanhBackward(float a, float b) { return a * (1.0f - b * b); }
+// Of the two products of each part, one is rounded; which, the compiler of ATen's kernel has chosen.
 __device__ __forceinline__ Complex ComplexMul(Complex x, Complex y) {
   const float a = x.x, b = x.y, c = y.x, d = y.y;
-  return Complex{Keep(a * c - b * d), Keep(a * d + b * c)};
+  return Complex{COMPLEX_FORM & 1 ? __fmaf_rn(-b, d, __fmul_rn(a, c)) : __fmaf_rn(a, c, -__fmul_rn(b, d)),
+                 COMPLEX_FORM & 2 ? __fmaf_rn(b, c, __fmul_rn(a, d)) : __fmaf_rn(a, d, __fmul_rn(b, c))};
 }
 __device__ __forceinline__ float Maximum(float a, float b) {
   return a != a ? a : b != b ? b : fmaxf(a, b);

@@ -26,6 +26,9 @@ int64_t NormalizedDim(const Argument& argument, int64_t rank) {
 }
 
 // What the first run through the graph finds out for the second, which writes the text.
+// Ways of rounding a complex product (element_code.cc).
+constexpr int kComplexForms = 4;
+
 struct Plan {
   // By dimension of the loop, outermost first: it is counted together with the next one.
   std::vector<bool> joins_next;
@@ -35,8 +38,8 @@ struct Plan {
 
 class Writer {
  public:
-  Writer(const Graph& body, int lanes, bool wide, const Plan* plan)
-      : body_(body), lanes_(lanes), wide_(wide), plan_(plan) {
+  Writer(const Graph& body, int lanes, const KernelSourceOptions& options, const Plan* plan)
+      : body_(body), lanes_(lanes), wide_(options.wide), form_(options.form), plan_(plan) {
     hints_ = body.shapes().Hints();
     scopes_.emplace_back();
   }
@@ -72,7 +75,8 @@ class Writer {
     source.wide = wide_;
     source.threads = threads_;
     const std::vector<std::string> head = Head();  // adds arguments
-    std::string text(KernelPrelude());
+    std::string text = fmt::format("#define COMPLEX_FORM {}\n", form_);
+    text += KernelPrelude();
     text += fmt::format("typedef unsigned {}Size;\n\n", wide_ ? "long long " : "");
     text += fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(\n", kThreadsPerBlock,
                         source.name);
@@ -89,6 +93,9 @@ class Writer {
     for (const std::string& line : head) text += "  " + line + "\n";
     for (const std::string& line : lines_) text += "  " + line + "\n";
     text += "}\n";
+    // Without complex products there is only one form.
+    const bool complex = text.find("= ComplexMul(") != std::string::npos;
+    source.forms = complex ? kComplexForms : 1;
     source.text = std::move(text);
     source.sizes = sizes_;
     for (const auto& [tensor, bytes] : aligned_) source.pointers.push_back({tensor, bytes});
@@ -206,6 +213,7 @@ class Writer {
     if (index.SameInAllLanes()) return BaseText(index, index.lanes().front());
     const std::optional<std::string> lanes = LaneText(index.lanes());
     if (!lanes) throw NeedsOneLane();
+    if (index.IsNumber()) return *lanes;
     return fmt::format("{} + {}", BaseText(index, 0), *lanes);
   }
 
@@ -438,7 +446,7 @@ class Writer {
       scopes_.emplace_back();
       ++indent_;
       Position inside = position;
-      inside[d] = inside[d] + Number(start) * Dim(-1);
+      inside[d] = InsideOperand(along, start, operand.type().sizes[d]);
       const std::string element = Element(operand, inside);
       if (lanes_ == 1) {
         Line("{} = {};", name, element);
@@ -451,6 +459,23 @@ class Writer {
     }
     Line("}}");
     return lanes_ == 1 ? name : name + "[k]";
+  }
+
+  // The place along the dimension of a concatenation, counted from where the operand begins: a variable
+  // of its own, since only there it is known to be within the operand.
+  Index InsideOperand(const Index& along, const Dim& start, const Dim& size) {
+    const bool counts = !along.SameInAllLanes();
+    const Dim extent = counts ? Dim(*size.as_const() / lanes_) : size;
+    const int variable = NewVariable(fmt::format("j{}", variables_.size()), extent);
+    const std::string from = BaseText(along, along.lanes().front());
+    const std::string& name = variables_[At(variable)].name;
+    const std::string less = start.Is(0) ? from : fmt::format("{} - {}", from, SizeText(start));
+    if (counts) {
+      Line("const Size {} = ({}) / {};", name, less, lanes_);
+      return Index::Of(variable, Dim(lanes_), lanes_).WithLanes();
+    }
+    Line("const Size {} = {};", name, less);
+    return Index::Of(variable, 1, lanes_);
   }
 
   void RequireEqualLanes(const Index& along, const Node& cat, size_t d) const {
@@ -481,7 +506,7 @@ class Writer {
       if (lanes_ == 1) {
         Line("const Size {} = (Size){};  // {}", name, index, ShortName(node));
       } else {
-        Line("Size {}; {{ constexpr int k = 0; {} = (Size){}; }}  // {}", name, name, index,
+        Line("Size {}; {{ const int k = 0; (void)k; {} = (Size){}; }}  // {}", name, name, index,
              ShortName(node));
       }
       Remember(key, std::to_string(row));
@@ -560,7 +585,10 @@ class Writer {
       return name;
     }
     const Index base = address + address.NegatedLanes();
-    const std::string key = fmt::format("load {} {}", tensor, base.Key());
+    // What is near each other is loaded together.
+    const int64_t lowest = *std::min_element(address.lanes().begin(), address.lanes().end());
+    const std::string key = fmt::format("load {} {} {}", tensor, base.Key(),
+                                        lowest >= 0 ? lowest / lanes_ : lowest - lanes_);
     std::set<int64_t>& needed = loaded_[key];
     needed.insert(address.lanes().begin(), address.lanes().end());
     // The first run knows only what it has seen so far; its text is not used.
@@ -657,6 +685,7 @@ class Writer {
   const Graph& body_;
   const int lanes_;
   const bool wide_;
+  const int form_;
   const Plan* plan_;
   SymbolValues hints_;
   std::vector<Variable> variables_;
@@ -689,11 +718,11 @@ int MostLanes(const Graph& body) {
   return 1;
 }
 
-KernelSource Written(const Graph& body, int lanes, bool wide) {
-  Writer first(body, lanes, wide, nullptr);
+KernelSource Written(const Graph& body, int lanes, const KernelSourceOptions& options) {
+  Writer first(body, lanes, options, nullptr);
   first.Write();
   const Plan plan = first.MakePlan();
-  Writer second(body, lanes, wide, &plan);
+  Writer second(body, lanes, options, &plan);
   second.Write();
   return second.Finish();
 }
@@ -706,9 +735,9 @@ std::optional<KernelSource> MakeKernelSource(const Graph& body,
   try {
     const int lanes = options.one_lane ? 1 : MostLanes(body);
     try {
-      return Written(body, lanes, options.wide);
+      return Written(body, lanes, options);
     } catch (const NeedsOneLane&) {
-      return Written(body, 1, options.wide);
+      return Written(body, 1, options);
     }
   } catch (const NoCode&) {
     return std::nullopt;

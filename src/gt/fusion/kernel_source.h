@@ -24,6 +24,9 @@ struct KernelSource {
   std::string text;
   int lanes = 1;                // neighbouring elements that a thread computes
   bool wide = false;            // indices have 64 bits
+  // Ways of writing it that differ in where the compiler of ATen's kernels may have contracted a product
+  // and a sum; the options say which this one is.
+  int forms = 1;
   std::vector<Dim> sizes;       // arguments after the pointers, then `threads`
   Dim threads;
   // Vectors are loaded and stored as one: the pointer of a tensor (inputs first, then outputs) must be a
@@ -37,7 +40,8 @@ struct KernelSource {
 
 struct KernelSourceOptions {
   bool one_lane = false;  // needs no alignment
-  bool wide = false;      // for tensors of 2^31 elements and more
+  bool wide = false;      // for tensors of 2^32 elements and more
+  int form = 0;           // below KernelSource::forms
 };
 
 // Nothing if some part of the graph has no code.
