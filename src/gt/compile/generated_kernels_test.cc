@@ -71,13 +71,13 @@ TEST(GeneratedKernels, DoNotGrowWithLayersAndBatches) {
 
 TEST(GeneratedKernels, RegionsAndNoneAreRespected) {
   Kernels all, blocks, attention, none;
-  const std::string flags = "--model.name llama3 --model.n_layers 2 --training.seq_len 64 ";
+  const std::string flags = "--model.name llama3 --model.n_layers 2 --training.seq_len 64";
   AddKernels(flags, all);
-  AddKernels(flags + "--compile.inductor_compilation regional", blocks);
-  AddKernels(flags + "--compile.inductor_compilation regional --compile.fusion_modules "
+  AddKernels(flags + " --compile.inductor_compilation regional", blocks);
+  AddKernels(flags + " --compile.inductor_compilation regional --compile.fusion_modules "
                      "layers.*.attention",
              attention);
-  AddKernels(flags + "--compile.inductor_compilation none", none);
+  AddKernels(flags + " --compile.inductor_compilation none", none);
   EXPECT_GE(all.nodes, blocks.nodes);
   EXPECT_GT(blocks.nodes, attention.nodes);
   EXPECT_GT(attention.nodes, 0);

@@ -41,10 +41,11 @@ int64_t TrafficOf(const Node& node, SymbolValues hints) {
   return bytes;
 }
 
-// In place of the group's last member. Its members stay until all groups are rewritten, since others may
+// In place of the group's last member; null if nobody needs it any more. Its members stay until all groups are rewritten, since others may
 // recompute them.
 Node* InsertFused(Graph& graph, const Group& group, const GroupUses& uses) {
   GroupBody body = fusion::MakeBody(group, uses);
+  if (body.outputs.empty()) return nullptr;  // other groups compute all of it
   Node* last = group.members.back();
   std::vector<Node*> views;
   for (const Value* output : body.outputs) CollectViews(*output, last->number(), views);
@@ -65,6 +66,14 @@ Node* InsertFused(Graph& graph, const Group& group, const GroupUses& uses) {
   return fused;
 }
 
+void AddViews(const Value& value, std::unordered_set<Node*>& views) {
+  for (const Use& use : value.uses()) {
+    Node* user = use.node();
+    if (user == nullptr || !user->op().is_view() || !views.insert(user).second) continue;
+    for (int32_t i = 0; i < user->result_count(); ++i) AddViews(*user->result(i), views);
+  }
+}
+
 // What nobody uses any more of the members, what they recomputed, and the views between them.
 void EraseReplaced(Graph& graph, const std::vector<Group>& groups) {
   std::unordered_set<Node*> candidates;
@@ -72,6 +81,7 @@ void EraseReplaced(Graph& graph, const std::vector<Group>& groups) {
     for (const auto* nodes : {&group.members, &group.recomputed}) {
       for (Node* node : *nodes) {
         candidates.insert(node);
+        AddViews(*node->result(), candidates);
         for (int32_t i = 0; i < node->operand_count(); ++i) {
           for (Node* view = node->operand(i)->producer(); view != nullptr && view->op().is_view();
                view = view->operand(0)->producer()) {
@@ -123,6 +133,7 @@ bool Fuse::RunImpl(Graph& graph, PassContext& /*context*/) {
     int64_t before = 0;
     for (const Node* member : group.members) before += TrafficOf(*member, hints);
     const Node* fused = InsertFused(graph, group, uses);
+    if (fused == nullptr) continue;
     ++groups_;
     operators_ += static_cast<int64_t>(group.members.size());
     recomputed_ += static_cast<int64_t>(group.recomputed.size());

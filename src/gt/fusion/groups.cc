@@ -69,7 +69,9 @@ class Finder {
     }
     std::vector<Group> groups;
     for (Open& open : groups_) {
-      if (open.members.size() > 1) groups.push_back({std::move(open.members), {}});
+      if (open.members.size() > 1 || IsWorthItself(open.members)) {
+        groups.push_back({std::move(open.members), {}});
+      }
     }
     std::sort(groups.begin(), groups.end(), [](const Group& a, const Group& b) {
       return a.members.back()->number() < b.members.back()->number();
@@ -84,6 +86,15 @@ class Finder {
     std::string_view region;
     std::vector<std::pair<int32_t, int64_t>> memory;  // changes of bytes in use from a node on
   };
+
+  // libtorch's concatenations and lookups reach a part of the bandwidth that one of ours does.
+  static bool IsWorthItself(const std::vector<Node*>& members) {
+    if (members.empty() || members.front()->result()->type().device.kind != DeviceKind::kCuda) {
+      return false;
+    }
+    const CodeKind kind = CodeKindOf(*members.front());
+    return kind == CodeKind::kCat || kind == CodeKind::kIndexSelect;
+  }
 
   static size_t At(int64_t number) { return static_cast<size_t>(number); }
   int32_t& GroupOf(const Node& node) { return group_of_[At(node.number())]; }
@@ -212,11 +223,12 @@ class Finder {
   }
 
   static bool HasOtherUsers(const Node& member, const std::unordered_set<const Node*>& members) {
-    bool others = false;
+    bool others = false, used = false;
     VisitUsers(*member.result(), [&](const Node* user) {
+      used = true;
       others |= user == nullptr || !members.contains(user);
     });
-    return others || !member.result()->has_uses();
+    return others || !used;
   }
 
   bool IsOneLoop(const std::vector<Node*>& members) {
@@ -321,12 +333,13 @@ class Finder {
   int64_t limit_ = 0;
 };
 
-// Results that a group reads although it reads all that they are made from: it computes them itself. A
-// value that only such groups used is then never written.
+// Results that a group computes itself instead of reading them: what it reads all operands of anyway, and
+// what nobody else uses, if its operands are not larger than it is. A value that only such groups used is
+// then never written.
 class Recomputation {
  public:
-  Recomputation(std::vector<Group>& groups, const FuseOptions& options)
-      : groups_(groups), options_(options) {}
+  Recomputation(Graph& graph, std::vector<Group>& groups, const FuseOptions& options)
+      : groups_(groups), options_(options), storages_(graph), hints_(graph.shapes().Hints()) {}
 
   void Run() {
     for (Group& group : groups_) {
@@ -336,8 +349,10 @@ class Recomputation {
   }
 
  private:
+  using Nodes = std::set<const Node*>;
+
   bool AddOne(Group& group) const {
-    std::set<const Node*> inside(group.members.begin(), group.members.end());
+    Nodes inside(group.members.begin(), group.members.end());
     inside.insert(group.recomputed.begin(), group.recomputed.end());
     std::vector<Value*> read;
     for (const auto* nodes : {&group.members, &group.recomputed}) {
@@ -349,7 +364,9 @@ class Recomputation {
       }
     }
     for (Value* value : read) {
-      if (value->is_input() || !CanRecompute(*value->producer(), read, group)) continue;
+      if (value->is_input() || !MayRecompute(*value->producer(), group)) continue;
+      const Node& node = *value->producer();
+      if (!ReadsItsOperands(node, read) && !IsItsOnlyUser(node, inside, group, read)) continue;
       group.recomputed.push_back(value->producer());
       std::sort(group.recomputed.begin(), group.recomputed.end(),
                 [](const Node* a, const Node* b) { return a->number() < b->number(); });
@@ -358,13 +375,15 @@ class Recomputation {
     return false;
   }
 
-  bool CanRecompute(const Node& node, const std::vector<Value*>& read, const Group& group) const {
+  bool MayRecompute(const Node& node, const Group& group) const {
     if (node.op().is_view() || node.result_count() != 1 || node.op().random) return false;
+    if (node.result()->type().device != group.members.back()->result()->type().device) return false;
     if (CodeKindOf(node) != CodeKind::kElement) return false;
     if (group.members.size() + group.recomputed.size() >= kMostMembers) return false;
-    if (!options_.modules.empty() && node.meta().module != group.members.back()->meta().module) {
-      return false;
-    }
+    return options_.modules.empty() || node.meta().module == group.members.back()->meta().module;
+  }
+
+  static bool ReadsItsOperands(const Node& node, const std::vector<Value*>& read) {
     for (int32_t i = 0; i < node.operand_count(); ++i) {
       const Value* base = BaseOf(node.operand(i));
       if (std::find(read.begin(), read.end(), base) == read.end()) return false;
@@ -373,8 +392,32 @@ class Recomputation {
     return true;
   }
 
+  // Then its result vanishes. What it reads must be in memory at that time in any case.
+  bool IsItsOnlyUser(const Node& node, const Nodes& inside, const Group& group,
+                     const std::vector<Value*>& read) const {
+    if (!IsCheap(node) || node.meta().phase != group.members.back()->meta().phase) return false;
+    bool only = true;
+    VisitUsers(*node.result(), [&](const Node* user) {
+      only &= user != nullptr && inside.contains(user);
+    });
+    if (!only || Elements(*node.result()) < Elements(*group.members.back()->result())) return false;
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < node.operand_count(); ++i) {
+      const Value* base = BaseOf(node.operand(i));
+      if (std::find(read.begin(), read.end(), base) != read.end()) continue;
+      const auto storage = static_cast<size_t>(storages_.StorageOf(*base));
+      if (storages_.storages()[storage].last < group.members.back()->number()) return false;
+      bytes += base->type().bytes().Evaluate(hints_);
+    }
+    return bytes <= node.result()->type().bytes().Evaluate(hints_);
+  }
+
+  int64_t Elements(const Value& value) const { return value.type().numel().Evaluate(hints_); }
+
   std::vector<Group>& groups_;
   const FuseOptions& options_;
+  const StorageTable storages_;
+  const SymbolValues hints_;
 };
 
 class BodyMaker {
@@ -388,13 +431,10 @@ class BodyMaker {
     Graph& outer = group_.members.front()->graph();
     body_.graph = std::make_shared<Graph>("fused");
     body_.graph->ShareShapes(outer);
-    for (const Node* node : group_.recomputed) Copy(*node);
-    for (const Node* node : group_.members) Copy(*node);
     for (Node* node : group_.members) {
       if (!uses_.IsNeeded(*node->result())) continue;
       body_.outputs.push_back(node->result());
-      body_.graph->AddOutput(OutputRole::kResult, node->result()->name(),
-                             images_.at(node->result()));
+      body_.graph->AddOutput(OutputRole::kResult, node->result()->name(), ImageOf(node->result()));
     }
     return std::move(body_);
   }
@@ -414,7 +454,7 @@ class BodyMaker {
     if (found != images_.end()) return found->second;
     const Value* base = BaseOf(value);
     const bool inside = !base->is_input() && inside_.contains(base->producer());
-    if (base != value && (inside || LooksThroughLazy(value))) {
+    if (inside || (base != value && LooksThroughLazy(value))) {
       Copy(*value->producer());
       return images_.at(value);
     }
@@ -454,28 +494,41 @@ GroupUses::GroupUses(int32_t nodes, const std::vector<Group>& groups)
     for (const Node* member : groups[i].members) {
       group_of_[static_cast<size_t>(member->number())] = static_cast<int32_t>(i);
     }
+    for (const Node* node : groups[i].recomputed) recomputed_by_.emplace(node, i);
   }
+}
+
+bool GroupUses::Computes(size_t group, const Node& node) const {
+  const auto& recomputed = groups_[group].recomputed;
+  return GroupOf(node) == static_cast<int32_t>(group) ||
+         std::find(recomputed.begin(), recomputed.end(), &node) != recomputed.end();
 }
 
 bool GroupUses::IsNeeded(const Value& result) const {
   const Node* producer = result.producer();
   const int32_t own = GroupOf(*producer);
-  bool needed = !result.has_uses();
+  bool needed = false, used = false;
   VisitUsers(result, [&](const Node* user) {
+    used = true;
     // A fused node that was made since has no number of its own.
     if (user == nullptr || user->op().work == Work::kFused) {
       needed = true;
       return;
     }
-    const int32_t group = GroupOf(*user);
-    if (group >= 0 && group == own) return;
-    if (group >= 0) {
-      const auto& recomputed = groups_[static_cast<size_t>(group)].recomputed;
-      if (std::find(recomputed.begin(), recomputed.end(), producer) != recomputed.end()) return;
+    // Whoever computes the user anew reads this, unless it computes this too.
+    const auto [first, last] = recomputed_by_.equal_range(user);
+    for (auto other = first; other != last; ++other) {
+      needed |= !Computes(other->second, *producer);
     }
-    needed = true;
+    const int32_t group = GroupOf(*user);
+    if (group >= 0) {
+      needed |= group != own && !Computes(static_cast<size_t>(group), *producer);
+    } else {
+      // A node that only others compute is not there any more.
+      needed |= first == last || IsNeeded(*user->result());
+    }
   });
-  return needed;
+  return needed || !used;
 }
 
 GroupBody MakeBody(const Group& group, const GroupUses& uses) {
@@ -491,7 +544,12 @@ std::vector<Group> FindGroups(Graph& graph, const FuseOptions& options) {
   for (Group& group : groups) {
     if (MakeKernelSource(*MakeBody(group, uses).graph)) coded.push_back(std::move(group));
   }
-  Recomputation(coded, options).Run();
+  Recomputation(graph, coded, options).Run();
+  const GroupUses final_uses(static_cast<int32_t>(graph.node_count()), coded);
+  for (Group& group : coded) {
+    const GroupBody body = MakeBody(group, final_uses);
+    if (!body.outputs.empty() && !MakeKernelSource(*body.graph)) group.recomputed.clear();
+  }
   return coded;
 }
 

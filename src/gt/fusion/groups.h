@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "gt/fusion/fuse_options.h"
@@ -34,7 +35,10 @@ class GroupUses {
   int32_t GroupOf(const Node& node) const { return group_of_[static_cast<size_t>(node.number())]; }
 
  private:
+  bool Computes(size_t group, const Node& node) const;
+
   std::vector<int32_t> group_of_;  // by number of the node
+  std::unordered_multimap<const Node*, size_t> recomputed_by_;
   const std::vector<Group>& groups_;
 };
 
