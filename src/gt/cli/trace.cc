@@ -167,7 +167,8 @@ int RunTrace(Arguments args) {
   TraceFlags flags;
   CommandLine line("gt trace",
                    "captures the train step of a model as a graph, without allocating its weights");
-  line.Flag("symbolic_batch", &flags.symbolic_batch, "leave the batch size open instead of fixing it")
+  line.Flag("symbolic_batch", &flags.symbolic_batch,
+            "leave the batch size open instead of fixing it")
       .Flag("output", &flags.output, "write the graph to this file, as .gtir")
       .Flag("kernels", &flags.kernels,
             "write the generated kernels of a step for a GPU to this folder, as CUDA C++")

@@ -74,8 +74,9 @@ TEST(GeneratedKernels, RegionsAndNoneAreRespected) {
   const std::string flags = "--model.name llama3 --model.n_layers 2 --training.seq_len 64";
   AddKernels(flags, all);
   AddKernels(flags + " --compile.inductor_compilation regional", blocks);
-  AddKernels(flags + " --compile.inductor_compilation regional --compile.fusion_modules "
-                     "layers.*.attention",
+  AddKernels(flags +
+                 " --compile.inductor_compilation regional --compile.fusion_modules "
+                 "layers.*.attention",
              attention);
   AddKernels(flags + " --compile.inductor_compilation none", none);
   EXPECT_GE(all.nodes, blocks.nodes);
@@ -104,8 +105,8 @@ TEST(GeneratedKernels, CompileForEveryGenerationOfGpus) {
   RunWorkers(static_cast<int64_t>(failures.size()), [&](WorkItems& items) {
     while (const auto item = items.Next()) {
       const auto at = static_cast<size_t>(*item);
-      const auto result = nvrtc->Compile(sources[at / 3]->text, sources[at / 3]->name,
-                                         kArchitectures[at % 3]);
+      const auto result =
+          nvrtc->Compile(sources[at / 3]->text, sources[at / 3]->name, kArchitectures[at % 3]);
       if (result.cubin.empty()) failures[at] = result.log + "\n" + sources[at / 3]->text;
     }
   });

@@ -179,9 +179,8 @@ TEST_F(OverlapFloors, GeneratedKernelsMakeNoStepSlower) {
 
 // The row that documentation shows, whatever the floors say: most is hidden, and chunks pay.
 TEST_F(OverlapFloors, TheDocumentedJobOverlaps) {
-  const Predicted predicted =
-      PredictionOf({32, 0.6, "block", 2, MemoryPolicy::kNone, "balanced", false},
-                   InductorCompilation::kFull);
+  const Predicted predicted = PredictionOf(
+      {32, 0.6, "block", 2, MemoryPolicy::kNone, "balanced", false}, InductorCompilation::kFull);
   EXPECT_GT(predicted.hidden, 0.85);
   EXPECT_LT(predicted.of_larger, 1.08);
   EXPECT_LT(predicted.step, 0.8 * predicted.whole);

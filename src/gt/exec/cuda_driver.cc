@@ -81,8 +81,8 @@ void* CudaDriver::Load(const std::string& cubin, const std::string& name, std::s
 
 void CudaDriver::Launch(void* function, uint64_t blocks, unsigned threads, void* stream,
                         void** arguments) const {
-  const int code = functions_->launch(function, static_cast<unsigned>(blocks), 1, 1, threads, 1, 1, 0,
-                                      stream, arguments, nullptr);
+  const int code = functions_->launch(function, static_cast<unsigned>(blocks), 1, 1, threads, 1, 1,
+                                      0, stream, arguments, nullptr);
   TORCH_CHECK(code == 0, "a generated kernel cannot be launched: ", ErrorText(code));
 }
 

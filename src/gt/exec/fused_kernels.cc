@@ -90,16 +90,17 @@ class CudaKernel : public FusedKernel {
     const size_t first = outputs.size();
     for (size_t i = 0; i < launch.outputs.size(); ++i) {
       const OutputLayout& layout = launch.outputs[i];
-      outputs.push_back(
-          at::empty_strided(layout.sizes, layout.strides, options.dtype(dtypes_[i])));
+      outputs.push_back(at::empty_strided(layout.sizes, layout.strides, options.dtype(dtypes_[i])));
     }
     const auto threads = static_cast<uint64_t>(launch.sizes.back());
     if (threads == 0) return;
 
     std::vector<void*> pointers;
     std::vector<at::Tensor> copies;
-    for (const at::Tensor& input : inputs) pointers.push_back(const_cast<void*>(input.const_data_ptr()));
-    for (size_t i = first; i < outputs.size(); ++i) pointers.push_back(outputs[i].mutable_data_ptr());
+    for (const at::Tensor& input : inputs)
+      pointers.push_back(const_cast<void*>(input.const_data_ptr()));
+    for (size_t i = first; i < outputs.size(); ++i)
+      pointers.push_back(outputs[i].mutable_data_ptr());
     for (const auto& [tensor, bytes] : source_.pointers) {
       void*& pointer = pointers[static_cast<size_t>(tensor)];
       if (reinterpret_cast<uintptr_t>(pointer) % static_cast<uintptr_t>(bytes) == 0) continue;
@@ -110,9 +111,8 @@ class CudaKernel : public FusedKernel {
     std::vector<void*> arguments;
     for (void*& pointer : pointers) arguments.push_back(&pointer);
     for (size_t i = 0; i < launch.sizes.size(); ++i) {
-      arguments.push_back(source_.wide
-                              ? static_cast<void*>(const_cast<int64_t*>(&launch.sizes[i]))
-                              : static_cast<void*>(&narrow[i]));
+      arguments.push_back(source_.wide ? static_cast<void*>(const_cast<int64_t*>(&launch.sizes[i]))
+                                       : static_cast<void*>(&narrow[i]));
     }
     constexpr auto kThreads = static_cast<uint64_t>(fusion::kThreadsPerBlock);
     const c10::Stream stream = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
@@ -139,7 +139,7 @@ class LoadedKernels {
 
   std::mutex mutex;  // held while kernels are loaded and compared
   std::map<std::pair<int, std::string>, void*> functions;  // by device and key
-  std::map<std::string, std::string> verdicts;             // by key and sizes: why not; empty: admitted
+  std::map<std::string, std::string> verdicts;  // by key and sizes: why not; empty: admitted
 };
 
 // Indices that do not fit into 32 bits, or may not.

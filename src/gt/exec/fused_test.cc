@@ -44,7 +44,8 @@ class RandomGraph {
                               ContiguousType(DType::kInt64, {}, {Dim(4)}, graph_->shapes()));
     while (graph_->node_count() < 30) Grow();
     for (int i = 0; i < 4; ++i) {
-      graph_->AddOutput(OutputRole::kResult, fmt::format("y{}", i), values_[values_.size() - 1 - Below(6)]);
+      graph_->AddOutput(OutputRole::kResult, fmt::format("y{}", i),
+                        values_[values_.size() - 1 - Below(6)]);
     }
   }
   std::unique_ptr<Graph> Take() { return std::move(graph_); }
@@ -52,15 +53,18 @@ class RandomGraph {
  private:
   size_t Below(size_t bound) { return random_() % bound; }
   void Input(DType dtype, Shape sizes) {
-    values_.push_back(graph_->AddInput(InputRole::kInput, fmt::format("x{}", values_.size()),
-                                       ContiguousType(dtype, {}, std::move(sizes), graph_->shapes())));
+    values_.push_back(
+        graph_->AddInput(InputRole::kInput, fmt::format("x{}", values_.size()),
+                         ContiguousType(dtype, {}, std::move(sizes), graph_->shapes())));
   }
   Value* Any() {
-    return values_[values_.size() - 1 - Below(std::min<size_t>(values_.size(), Below(4) == 0 ? 100 : 6))];
+    return values_[values_.size() - 1 -
+                   Below(std::min<size_t>(values_.size(), Below(4) == 0 ? 100 : 6))];
   }
   NodeBuilder New(std::string_view op, Value* x) { return NodeBuilder(*graph_, op).Set("self", x); }
   void Keep(Value* value) {
-    if (value->type().rank() > 0 && *value->type().numel().as_const() <= 8192) values_.push_back(value);
+    if (value->type().rank() > 0 && *value->type().numel().as_const() <= 8192)
+      values_.push_back(value);
   }
 
   void Grow() {
@@ -84,7 +88,8 @@ class RandomGraph {
                           .Set("dtype", Below(2) == 0 ? DType::kFloat32 : DType::kBFloat16)
                           .Result());
         case 6:
-          return Keep(New("aten::transpose.int", x).Set("dim0", Dim(dim)).Set("dim1", Dim(0)).Result());
+          return Keep(
+              New("aten::transpose.int", x).Set("dim0", Dim(dim)).Set("dim1", Dim(0)).Result());
         case 7:
           return Keep(New("aten::slice.Tensor", x)
                           .Set("dim", Dim(dim))
@@ -94,8 +99,9 @@ class RandomGraph {
                           .Result());
         case 8:
           return Keep(New("aten::view", x)
-                          .Set("size", Below(2) == 0 ? Shape{x->type().numel()}
-                                                     : Shape{Dim(*x->type().numel().as_const() / 2), Dim(2)})
+                          .Set("size", Below(2) == 0
+                                           ? Shape{x->type().numel()}
+                                           : Shape{Dim(*x->type().numel().as_const() / 2), Dim(2)})
                           .Result());
         case 9: {
           Value* other = Any();
@@ -106,9 +112,11 @@ class RandomGraph {
         }
         case 10:
           if (*sizes[0].as_const() < 4) return;
-          return Keep(New("aten::index_select", x).Set("dim", Dim(0)).Set("index", index_).Result());
+          return Keep(
+              New("aten::index_select", x).Set("dim", Dim(0)).Set("index", index_).Result());
         case 11:
-          return Keep(New("aten::clone", x).Set("memory_format", MemoryFormat::kContiguous).Result());
+          return Keep(
+              New("aten::clone", x).Set("memory_format", MemoryFormat::kContiguous).Result());
         default:
           return Keep(New("aten::unsqueeze", x).Set("dim", Dim(dim)).Result());
       }
@@ -131,8 +139,8 @@ at::Tensor RandomTensor(const TensorType& type) {
     strides.push_back(*type.strides[d].as_const());
     extent += std::max<int64_t>(sizes.back() - 1, 0) * strides.back();
   }
-  const at::Tensor numbers = type.dtype == DType::kInt64 ? at::randint(4, {extent}, at::kLong)
-                                                         : at::randn({extent});
+  const at::Tensor numbers =
+      type.dtype == DType::kInt64 ? at::randint(4, {extent}, at::kLong) : at::randn({extent});
   return numbers.to(ToTorch(type.dtype)).as_strided(sizes, strides);
 }
 
@@ -208,7 +216,8 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
 // The part that all kernels share.
 std::string HostPrelude() {
   std::string text(fusion::KernelPrelude());
-  text = Replaced(text, R"(asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r.bits) : "f"(x));)", "r.bits = HostBf16(x);");
+  text = Replaced(text, R"(asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r.bits) : "f"(x));)",
+                  "r.bits = HostBf16(x);");
   text = Replaced(text, R"(asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x.bits));)", "r = 0;");
   text = Replaced(text, R"(asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(x));)", "r.bits = 0;");
   text = Replaced(text, R"(asm("" : "+f"(x));)", "");
@@ -223,13 +232,15 @@ struct HostKernel {
 
 // The function, and one without arguments that calls it for every thread.
 std::string HostText(const HostKernel& kernel) {
-  std::string text = kernel.source.text.substr(kernel.source.text.find("typedef unsigned Size;") + 23);
+  std::string text =
+      kernel.source.text.substr(kernel.source.text.find("typedef unsigned Size;") + 23);
   text = Replaced(text, " " + kernel.source.name + "(", " " + kernel.name + "(");
   const size_t tensors = kernel.body->inputs().size() + kernel.body->outputs().size();
-  std::string call = fmt::format("extern \"C\" void run_{0}(void** p, const unsigned* s) {{\n", kernel.name);
+  std::string call =
+      fmt::format("extern \"C\" void run_{0}(void** p, const unsigned* s) {{\n", kernel.name);
   call += fmt::format("  for (unsigned t = 0; t < s[{}]; ++t) {{\n", kernel.source.sizes.size());
-  call += fmt::format("    blockIdx.x = t / {0}; threadIdx.x = t % {0};\n    {1}(", fusion::kThreadsPerBlock,
-                      kernel.name);
+  call += fmt::format("    blockIdx.x = t / {0}; threadIdx.x = t % {0};\n    {1}(",
+                      fusion::kThreadsPerBlock, kernel.name);
   for (size_t i = 0; i < tensors; ++i) {
     const bool input = i < kernel.body->inputs().size();
     const TensorType& type =
@@ -245,7 +256,8 @@ std::string HostText(const HostKernel& kernel) {
 
 // Index arithmetic, broadcasts, concatenations and lookups of generated kernels, without a GPU.
 TEST(Fused, TheTextOfKernelsComputesWhatTheOperatorsCompute) {
-  if (std::system("c++ --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "there is no compiler here";
+  if (std::system("c++ --version > /dev/null 2>&1") != 0)
+    GTEST_SKIP() << "there is no compiler here";
   std::vector<std::unique_ptr<Graph>> graphs;
   std::vector<HostKernel> kernels;
   for (uint64_t seed = 100; seed < 130; ++seed) {
@@ -269,8 +281,9 @@ TEST(Fused, TheTextOfKernelsComputesWhatTheOperatorsCompute) {
   for (const HostKernel& kernel : kernels) text += HostText(kernel);
   WriteFile(folder / "kernels.cc", text);
   const std::string library = (folder / "kernels.so").string();
-  const std::string command = fmt::format("c++ -std=c++17 -O0 -w -ffp-contract=off -shared -fPIC -o {} {} 2>&1",
-                                          library, (folder / "kernels.cc").string());
+  const std::string command =
+      fmt::format("c++ -std=c++17 -O0 -w -ffp-contract=off -shared -fPIC -o {} {} 2>&1", library,
+                  (folder / "kernels.cc").string());
   ASSERT_EQ(std::system(command.c_str()), 0);
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(handle, nullptr) << dlerror();
@@ -289,7 +302,8 @@ TEST(Fused, TheTextOfKernelsComputesWhatTheOperatorsCompute) {
       pointers.push_back(actual.back().data_ptr());
     }
     std::vector<unsigned> sizes;
-    for (const Dim& size : kernel.source.sizes) sizes.push_back(static_cast<unsigned>(*size.as_const()));
+    for (const Dim& size : kernel.source.sizes)
+      sizes.push_back(static_cast<unsigned>(*size.as_const()));
     sizes.push_back(static_cast<unsigned>(*kernel.source.threads.as_const()));
     auto run = reinterpret_cast<void (*)(void**, const unsigned*)>(
         dlsym(handle, ("run_" + kernel.name).c_str()));

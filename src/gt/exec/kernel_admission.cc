@@ -41,9 +41,11 @@ class IndexBounds {
       if (dim < 0) dim += source.rank();
       Limit(*node.operand(1), source.sizes[static_cast<size_t>(dim)].Evaluate(symbols_));
     }
+    if (name == "aten::nll_loss_backward") {
+      Limit(*node.operand(2), node.operand(1)->type().sizes.back().Evaluate(symbols_));
+    }
     if (name == "aten::floor_divide.Scalar" && bounds_.contains(node.result())) {
-      Limit(*node.operand(0),
-            Of(*node.result()) * *std::get<Dim>(node.arg(1)).as_const());
+      Limit(*node.operand(0), Of(*node.result()) * *std::get<Dim>(node.arg(1)).as_const());
     }
     if (!node.op().is_view()) return;
     for (int32_t i = 0; i < node.result_count(); ++i) {
@@ -84,19 +86,22 @@ at::Tensor Elements(DType dtype, int64_t count, c10::Device device, Inputs kind,
   const at::ScalarType type = ToTorch(dtype);
   if (dtype == DType::kBool) return at::randint(2, {count}, random, floats).to(at::kBool);
   if (IsIntegral(dtype)) {
-    return at::randint(std::max<int64_t>(bound, 1), {count}, random, floats.dtype(at::kLong)).to(type);
+    return at::randint(std::max<int64_t>(bound, 1), {count}, random, floats.dtype(at::kLong))
+        .to(type);
   }
   if (dtype == DType::kComplex64) {
     return at::view_as_complex(
         Elements(DType::kFloat32, 2 * count, device, kind, bound, random).view({count, 2}));
   }
-  at::Tensor values = at::randn({count}, random, floats) * at::exp(2 * at::randn({count}, random, floats));
+  at::Tensor values =
+      at::randn({count}, random, floats) * at::exp(2 * at::randn({count}, random, floats));
   if (kind != Inputs::kHostile) return values.to(type);
   values = HostileFloats(values, random).to(type);
   // Every eighth has arbitrary bits: NaNs with a payload among them.
   const at::ScalarType bits = ItemSize(dtype) == 2 ? at::kShort : at::kInt;
   const int64_t range = ItemSize(dtype) == 2 ? int64_t{1} << 15 : int64_t{1} << 31;
-  const at::Tensor any = at::randint(-range, range, {count}, random, floats.dtype(at::kLong)).to(bits);
+  const at::Tensor any =
+      at::randint(-range, range, {count}, random, floats.dtype(at::kLong)).to(bits);
   const at::Tensor chosen = at::randint(8, {count}, random, floats.dtype(at::kInt)) == 0;
   return at::where(chosen, any, values.view(bits)).view(type);
 }
@@ -112,7 +117,8 @@ at::Tensor MakeInput(const Value& value, SymbolValues symbols, c10::Device devic
   const TensorType& type = value.type();
   const c10::DimVector sizes = At(type.sizes, symbols), strides = At(type.strides, symbols);
   int64_t extent = 1;
-  for (size_t d = 0; d < sizes.size(); ++d) extent += std::max<int64_t>(sizes[d] - 1, 0) * strides[d];
+  for (size_t d = 0; d < sizes.size(); ++d)
+    extent += std::max<int64_t>(sizes[d] - 1, 0) * strides[d];
   const int64_t offset = kind == Inputs::kMisaligned ? 1 : 0;
   return Elements(type.dtype, extent + offset, device, kind, bound, random)
       .as_strided(sizes, strides, offset);

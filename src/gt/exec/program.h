@@ -82,7 +82,7 @@ class Program {
     bool symbolic = false;  // something here mentions a symbol
     bool data = false;      // ... one that is bound by data: refresh at every run
     const Node* node = nullptr;
-    const Node* owner = nullptr;         // of the graph: the node, or the fused one that it is part of
+    const Node* owner = nullptr;  // of the graph: the node, or the fused one that it is part of
     const FusedKernel* fused = nullptr;  // of kFused
     std::optional<c10::OperatorHandle> handle;
     c10::DispatchKeySet keys;

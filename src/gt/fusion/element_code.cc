@@ -146,7 +146,8 @@ constexpr const char* kSilu = "Silu({})";
 
 Code Neg(Call& call) {
   const std::string x = call.In(0, call.result());
-  if (call.result() == DType::kComplex64) return call.Done(fmt::format("Complex{{-{0}.x, -{0}.y}}", x));
+  if (call.result() == DType::kComplex64)
+    return call.Done(fmt::format("Complex{{-{0}.x, -{0}.y}}", x));
   if (IsInteger(call.result())) return call.Done(fmt::format("(-{})", x));
   return call.Float(fmt::format("(-{})", x));
 }
@@ -169,7 +170,8 @@ Code Add(Call& call) {
   const std::string a = call.In(kFirst, dtype), b = call.In(kSecond, dtype);
   if (dtype == DType::kComplex64) {
     if (*alpha * kSign != 1 || !call.IsTensor(0) || !call.IsTensor(1)) return std::nullopt;
-    return call.Done(fmt::format("Complex{{__fadd_rn({0}.x, {1}.x), __fadd_rn({0}.y, {1}.y)}}", a, b));
+    return call.Done(
+        fmt::format("Complex{{__fadd_rn({0}.x, {1}.x), __fadd_rn({0}.y, {1}.y)}}", a, b));
   }
   const std::string sum = Sum(dtype, a, b, *alpha * kSign);
   return IsInteger(dtype) ? call.Done(sum) : call.Float(sum);
@@ -374,13 +376,13 @@ bool IsCodedView(const Node& node) {
     return op.is_view();  // aten::reshape may copy
   }
   static const std::unordered_map<std::string_view, bool> known = {
-      {"aten::transpose.int", true}, {"aten::t", true},
-      {"aten::permute", true},       {"aten::expand", true},
-      {"aten::slice.Tensor", true},  {"aten::select.int", true},
-      {"aten::split.Tensor", true},  {"aten::split_with_sizes", true},
-      {"aten::unbind.int", true},    {"aten::view_as_real", true},
+      {"aten::transpose.int", true},   {"aten::t", true},
+      {"aten::permute", true},         {"aten::expand", true},
+      {"aten::slice.Tensor", true},    {"aten::select.int", true},
+      {"aten::split.Tensor", true},    {"aten::split_with_sizes", true},
+      {"aten::unbind.int", true},      {"aten::view_as_real", true},
       {"aten::view_as_complex", true}, {"aten::_conj", true},
-      {"aten::alias", true},         {"aten::detach", true},
+      {"aten::alias", true},           {"aten::detach", true},
   };
   return known.contains(name);
 }
@@ -422,6 +424,28 @@ bool IsCodedCat(const Node& node) {
   return true;
 }
 
+// Of a sum of losses without weights, as training has it.
+bool IsOneHot(const Node& node) {
+  if (node.op().name.str() != "aten::nll_loss_backward") return false;
+  constexpr int kSumOfLosses = 2;
+  const TensorType& scores = node.operand(1)->type();
+  const Value* weight = node.TensorArg(3);
+  const auto* reduction = std::get_if<Dim>(&node.arg(4));
+  const auto* ignored = std::get_if<Dim>(&node.arg(5));
+  return scores.rank() == 2 && scores.dtype == DType::kFloat32 && weight == nullptr &&
+         reduction != nullptr && reduction->Is(kSumOfLosses) && ignored != nullptr &&
+         ignored->is_const() && node.operand(2)->type().dtype == DType::kInt64 &&
+         node.operand(2)->type().rank() == 1;
+}
+
+bool IsOneHotSoftmax(const Node& node) {
+  const Node* gradient = node.operand(0)->producer();
+  const TensorType& type = node.result()->type();
+  const auto* dim = std::get_if<Dim>(&node.arg(2));
+  return gradient != nullptr && IsOneHot(*gradient) && type.rank() == 2 &&
+         type.dtype == DType::kFloat32 && dim != nullptr && (dim->Is(1) || dim->Is(-1));
+}
+
 bool HasCodeTypes(const Node& node) {
   for (int32_t i = 0; i < node.operand_count(); ++i) {
     if (!HasCodeType(node.operand(i)->type().dtype)) return false;
@@ -443,15 +467,21 @@ CodeKind CodeKindOf(const Node& node) {
     return IsCodedIndexSelect(node) ? CodeKind::kIndexSelect : CodeKind::kNone;
   }
   if (name == "aten::sum.dim_IntList") return IsShortSum(node) ? CodeKind::kSum : CodeKind::kNone;
+  if (name == "aten::nll_loss_backward") {
+    return IsOneHot(node) ? CodeKind::kOneHot : CodeKind::kNone;
+  }
+  if (name == "aten::_log_softmax_backward_data") {
+    return IsOneHotSoftmax(node) ? CodeKind::kOneHotSoftmax : CodeKind::kNone;
+  }
   const std::vector<std::string> names(static_cast<size_t>(node.operand_count()), "x");
   return ElementCode(node, names) ? CodeKind::kElement : CodeKind::kNone;
 }
 
 bool IsCheap(const Node& node) {
   static const std::unordered_map<std::string_view, bool> cheap = {
-      {"aten::_to_copy", true},   {"aten::clone", true},      {"aten::add.Tensor", true},
-      {"aten::add.Scalar", true}, {"aten::sub.Tensor", true}, {"aten::sub.Scalar", true},
-      {"aten::mul.Tensor", true}, {"aten::mul.Scalar", true}, {"aten::neg", true},
+      {"aten::_to_copy", true},           {"aten::clone", true},      {"aten::add.Tensor", true},
+      {"aten::add.Scalar", true},         {"aten::sub.Tensor", true}, {"aten::sub.Scalar", true},
+      {"aten::mul.Tensor", true},         {"aten::mul.Scalar", true}, {"aten::neg", true},
       {"aten::floor_divide.Scalar", true}};
   return node.op().is_view() || cheap.contains(node.op().name.str());
 }
@@ -495,7 +525,8 @@ std::string_view StorageType(DType dtype) {
 }
 
 std::string Loaded(DType dtype, const std::string& stored) {
-  if (dtype == DType::kBFloat16 || dtype == DType::kFloat16) return fmt::format("Float({})", stored);
+  if (dtype == DType::kBFloat16 || dtype == DType::kFloat16)
+    return fmt::format("Float({})", stored);
   return stored;
 }
 
@@ -568,6 +599,9 @@ __device__ __forceinline__ Complex ComplexMul(Complex x, Complex y) {
   const float a = x.x, b = x.y, c = y.x, d = y.y;
   return Complex{COMPLEX_FORM & 1 ? __fmaf_rn(-b, d, __fmul_rn(a, c)) : __fmaf_rn(a, c, -__fmul_rn(b, d)),
                  COMPLEX_FORM & 2 ? __fmaf_rn(b, c, __fmul_rn(a, d)) : __fmaf_rn(a, d, __fmul_rn(b, c))};
+}
+__device__ __forceinline__ float LogSoftmaxBackward(float dy, float y, float sum) {
+  return dy - expf(y) * sum;
 }
 __device__ __forceinline__ float Maximum(float a, float b) {
   return a != a ? a : b != b ? b : fmaxf(a, b);

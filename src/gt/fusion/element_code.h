@@ -15,12 +15,14 @@
 namespace gt::fusion {
 
 enum class CodeKind : uint8_t {
-  kNone,         // no code can be generated for it
-  kElement,      // computes each element from those at its place
-  kView,         // shows its argument's elements at other places
-  kCat,          // the element of one of its operands
-  kIndexSelect,  // an element at a place that another tensor says
-  kSum,          // adds up a few elements, in ATen's order
+  kNone,           // no code can be generated for it
+  kElement,        // computes each element from those at its place
+  kView,           // shows its argument's elements at other places
+  kCat,            // the element of one of its operands
+  kIndexSelect,    // an element at a place that another tensor says
+  kSum,            // adds up a few elements, in ATen's order
+  kOneHot,         // the gradient of a choice among classes: zero but for the one that was right
+  kOneHotSoftmax,  // backward of log_softmax, given such a gradient: what it sums up is one number
 };
 
 // Depends on the operator, its arguments and the dtypes of its operands.

@@ -109,9 +109,11 @@ const PassInfo& Fuse::info() const {
       .name = "fuse",
       .summary = "Makes groups of operators one node each, for which one kernel is generated.",
       .description =
-          "A group is made of operators that compute elements from those at their place, with views "
+          "A group is made of operators that compute elements from those at their place, with "
+          "views "
           "between them, concatenations, index_select and short sums, where one loop computes all "
-          "that others use of it. Its node, gt::fused, holds the operators as a nested graph, which "
+          "that others use of it. Its node, gt::fused, holds the operators as a nested graph, "
+          "which "
           "is its meaning: kernels are used where they give the same bits. A group runs where its "
           "last operator was. It computes again what it would read if it reads all that this is "
           "made from, so that less is kept for the backward.",

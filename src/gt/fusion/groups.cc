@@ -301,7 +301,8 @@ class Finder {
       const int32_t end = i + 1 < changes.size() ? changes[i + 1].first : changes[i].first;
       int64_t bytes = 0;
       for (size_t j = 0; j <= i; ++j) bytes += changes[j].second;
-      for (int32_t n = changes[i].first; n < end && n < Count(); ++n) in_use_[At(n)] += sign * bytes;
+      for (int32_t n = changes[i].first; n < end && n < Count(); ++n)
+        in_use_[At(n)] += sign * bytes;
     }
   }
   int32_t Count() const { return static_cast<int32_t>(in_use_.size()); }
@@ -397,9 +398,8 @@ class Recomputation {
                      const std::vector<Value*>& read) const {
     if (!IsCheap(node) || node.meta().phase != group.members.back()->meta().phase) return false;
     bool only = true;
-    VisitUsers(*node.result(), [&](const Node* user) {
-      only &= user != nullptr && inside.contains(user);
-    });
+    VisitUsers(*node.result(),
+               [&](const Node* user) { only &= user != nullptr && inside.contains(user); });
     if (!only || Elements(*node.result()) < Elements(*group.members.back()->result())) return false;
     int64_t bytes = 0;
     for (int32_t i = 0; i < node.operand_count(); ++i) {
@@ -459,8 +459,8 @@ class BodyMaker {
       return images_.at(value);
     }
     body_.inputs.push_back(value);
-    return images_[value] =
-               body_.graph->AddInput(InputRole::kInput, value->name(), value->type(), value->name());
+    return images_[value] = body_.graph->AddInput(InputRole::kInput, value->name(), value->type(),
+                                                  value->name());
   }
 
   void Copy(const Node& node) {

@@ -11,7 +11,7 @@
 namespace gt::fusion {
 
 struct CompiledKernel {
-  std::string key;    // of the source, the compiler and the architecture: what the store knows it by
+  std::string key;  // of the source, the compiler and the architecture: what the store knows it by
   std::string cubin;  // empty: there is none
   std::string error;  // why
   bool stored = false;

@@ -29,16 +29,17 @@ std::string Commented(const std::string& text) {
 
 std::string TextOf(const Kernel& kernel) {
   constexpr size_t kShown = 8;
-  std::string text = fmt::format("// {}: {} group(s) of operators\n", kernel.source.name,
-                                 kernel.users.size());
+  std::string text =
+      fmt::format("// {}: {} group(s) of operators\n", kernel.source.name, kernel.users.size());
   for (size_t i = 0; i < std::min(kShown, kernel.users.size()); ++i) {
     text += "//   " + kernel.users[i] + "\n";
   }
-  if (kernel.users.size() > kShown) text += fmt::format("//   and {} more\n", kernel.users.size() - kShown);
+  if (kernel.users.size() > kShown)
+    text += fmt::format("//   and {} more\n", kernel.users.size() - kShown);
   text += "//\n" + Commented(Print(*kernel.body)) + "//\n";
   for (size_t i = 0; i < kernel.source.sizes.size(); ++i) {
-    text += fmt::format("// s{} is {} here\n", i,
-                        kernel.body->shapes().Print(kernel.source.sizes[i]));
+    text +=
+        fmt::format("// s{} is {} here\n", i, kernel.body->shapes().Print(kernel.source.sizes[i]));
   }
   return text + "\n" + kernel.source.text;
 }

@@ -78,8 +78,8 @@ class Writer {
     std::string text = fmt::format("#define COMPLEX_FORM {}\n", form_);
     text += KernelPrelude();
     text += fmt::format("typedef unsigned {}Size;\n\n", wide_ ? "long long " : "");
-    text += fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(\n", kThreadsPerBlock,
-                        source.name);
+    text += fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(\n",
+                        kThreadsPerBlock, source.name);
     for (size_t i = 0; i < body_.inputs().size(); ++i) {
       text += fmt::format("    const {}* __restrict__ in{},\n",
                           StorageType(body_.inputs()[i]->value.type().dtype), i);
@@ -172,8 +172,8 @@ class Writer {
       }
       const std::string by = SizeText(extent);
       const std::string next = fmt::format("rest{}", i);
-      head.push_back(fmt::format("const Size {} = {} % {}, {} = {} / {};", name, rest, by, next,
-                                 rest, by));
+      head.push_back(
+          fmt::format("const Size {} = {} % {}, {} = {} / {};", name, rest, by, next, rest, by));
       rest = next;
     }
     return head;
@@ -353,8 +353,9 @@ class Writer {
     std::string key = fmt::format("value {}", static_cast<const void*>(&value));
     for (const Index& index : position) key += " " + index.Key();
     if (const auto* known = Find(key)) return *known;
-    const std::string text = value.is_input() ? LoadElement(value, position)
-                                              : Computed(*value.producer(), value.index(), position);
+    const std::string text = value.is_input()
+                                 ? LoadElement(value, position)
+                                 : Computed(*value.producer(), value.index(), position);
     Remember(key, text);
     return text;
   }
@@ -367,8 +368,8 @@ class Writer {
         std::vector<std::string> operands;
         for (int32_t i = 0; i < node.operand_count(); ++i) {
           const Value& operand = *node.operand(i);
-          operands.push_back(Element(operand, Broadcast(position, node.result()->type().sizes,
-                                                        operand.type().sizes)));
+          operands.push_back(Element(
+              operand, Broadcast(position, node.result()->type().sizes, operand.type().sizes)));
         }
         const auto code = ElementCode(node, operands);
         if (!code) throw NoCode();
@@ -380,6 +381,16 @@ class Writer {
         return SelectedElement(node, position);
       case CodeKind::kSum:
         return SumElement(node, position);
+      case CodeKind::kOneHot:
+        return Define(node, OneHotElement(node, position));
+      case CodeKind::kOneHotSoftmax: {
+        if (node.operand(0)->is_input()) throw NoCode();  // nothing is known about what it sums up
+        const std::string gradient = Element(*node.operand(0), position);
+        const std::string output = Element(*node.operand(1), position);
+        const std::string sum = OneHotSum(*node.operand(0)->producer(), position[0]);
+        return Define(node,
+                      fmt::format("Keep(LogSoftmaxBackward({}, {}, {}))", gradient, output, sum));
+      }
       case CodeKind::kNone:
         break;
     }
@@ -494,8 +505,8 @@ class Writer {
   std::string SelectedElement(const Node& node, const Position& position) {
     const size_t d = Size(NormalizedDim(node.arg(1), node.operand(0)->type().rank()));
     if (!position[d].SameInAllLanes()) throw NeedsOneLane();
-    const std::string key = fmt::format("row {} {}", static_cast<const void*>(node.operand(1)),
-                                        position[d].Key());
+    const std::string key =
+        fmt::format("row {} {}", static_cast<const void*>(node.operand(1)), position[d].Key());
     int row;
     if (const auto* known = Find(key)) {
       row = std::stoi(*known);
@@ -544,6 +555,21 @@ class Writer {
     return Define(node, total);
   }
 
+  // (grad_output, self, target, weight, reduction, ignore_index, total_weight)
+  std::string OneHotElement(const Node& node, const Position& position) {
+    const std::string right = Element(*node.operand(2), {position[0]});
+    return fmt::format("((long long)({}) == {} ? {} : 0.0f)", IndexText(position[1]), right,
+                       OneHotSum(node, position[0]));
+  }
+
+  // Of one row: adding zeros in any order changes nothing.
+  std::string OneHotSum(const Node& node, const Index& row) {
+    const std::string right = Element(*node.operand(2), {row});
+    const std::string gradient = Element(*node.operand(0), {});
+    return fmt::format("({} != {}LL ? -{} : 0.0f)", right, *std::get<Dim>(node.arg(5)).as_const(),
+                       gradient);
+  }
+
   // Memory.
 
   Index Address(const TensorType& type, const Position& position) const {
@@ -556,7 +582,8 @@ class Writer {
   }
 
   // Whether vectors of this many elements from there on can be moved as one.
-  bool CanBeVector(const Index& address, int64_t first, int64_t count, DType dtype, int32_t tensor) {
+  bool CanBeVector(const Index& address, int64_t first, int64_t count, DType dtype,
+                   int32_t tensor) {
     const bool power = (count & (count - 1)) == 0;
     if (!power || count < 2 || first % count != 0) return false;
     const auto is_multiple = [count](const Dim& dim) {
@@ -580,8 +607,8 @@ class Writer {
     if (address.SameInAllLanes()) {
       const std::string name = NewName('x');
       Line("const {} {} = {};", CodeType(dtype), name,
-           Loaded(dtype, fmt::format("in{}[{}]", tensor,
-                                     BaseText(address, address.lanes().front()))));
+           Loaded(dtype,
+                  fmt::format("in{}[{}]", tensor, BaseText(address, address.lanes().front()))));
       return name;
     }
     const Index base = address + address.NegatedLanes();

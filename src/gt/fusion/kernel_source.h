@@ -22,12 +22,12 @@ inline constexpr int kThreadsPerBlock = 256;
 struct KernelSource {
   std::string name;  // of the function: made of the operators' names
   std::string text;
-  int lanes = 1;                // neighbouring elements that a thread computes
-  bool wide = false;            // indices have 64 bits
+  int lanes = 1;      // neighbouring elements that a thread computes
+  bool wide = false;  // indices have 64 bits
   // Ways of writing it that differ in where the compiler of ATen's kernels may have contracted a product
   // and a sum; the options say which this one is.
   int forms = 1;
-  std::vector<Dim> sizes;       // arguments after the pointers, then `threads`
+  std::vector<Dim> sizes;  // arguments after the pointers, then `threads`
   Dim threads;
   // Vectors are loaded and stored as one: the pointer of a tensor (inputs first, then outputs) must be a
   // multiple of so many bytes.
@@ -45,7 +45,8 @@ struct KernelSourceOptions {
 };
 
 // Nothing if some part of the graph has no code.
-std::optional<KernelSource> MakeKernelSource(const Graph& body, const KernelSourceOptions& options = {});
+std::optional<KernelSource> MakeKernelSource(const Graph& body,
+                                             const KernelSourceOptions& options = {});
 
 // Whether the outputs can be computed by one loop: equally many elements in the same order.
 bool SameLoop(const TensorType& a, const TensorType& b);

@@ -102,12 +102,26 @@ TEST(KernelSource, OperatorsWithoutCodeAreRefused) {
   EXPECT_FALSE(MakeKernelSource(*graph).has_value());
 }
 
+constexpr const char* kLossGradient =
+    R"(graph @f(%g: input "g" f32[], %y: input "y" f32[8, 64], %t: input "t" i64[8], %w: input "w" f32[]) {
+  %n = aten::nll_loss_backward(%g, %y, %t, none, reduction = 2, ignore_index = -100, total_weight = %w) : f32[8, 64]
+  %s = aten::_log_softmax_backward_data(%n, %y, dim = 1, input_dtype = f32) : f32[8, 64]
+  %b = aten::_to_copy(%s, dtype = bf16) : bf16[8, 64]
+  return result "b" %b
+})";
+
+TEST(KernelSource, LossGradientsAreOneLoop) {
+  const std::string text = SourceOf(kLossGradient).text;
+  EXPECT_NE(text.find("(long long)(i1 * 8 + k) == "), std::string::npos) << text;
+  EXPECT_NE(text.find("!= -100LL ? -"), std::string::npos) << text;
+}
+
 TEST(KernelSource, EveryTextOfTheseTestsCompiles) {
   const fusion::Nvrtc* nvrtc = fusion::Nvrtc::Get();
   if (nvrtc == nullptr) GTEST_SKIP() << fusion::Nvrtc::WhyMissing();
   for (const KernelSource& source :
        {SourceOf(SwiGlu(4, 64)), SourceOf(SwiGlu(4, 7)), SourceOf(Rope(2, 128), {.form = 3}),
-        SourceOf(Rope(2, 128), {.one_lane = true, .wide = true})}) {
+        SourceOf(kLossGradient), SourceOf(Rope(2, 128), {.one_lane = true, .wide = true})}) {
     const auto result = nvrtc->Compile(source.text, source.name, 90);
     EXPECT_FALSE(result.cubin.empty()) << result.log << source.text;
   }

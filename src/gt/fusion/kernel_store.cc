@@ -37,7 +37,8 @@ std::optional<std::string> KernelStore::Find(const std::string& name) const {
   try {
     std::string file = ReadWholeFile(path);
     const size_t head = kMagic.size() + kDigits + 1;
-    if (file.size() >= head && file.substr(0, head) == HeadOf(std::string_view(file).substr(head))) {
+    if (file.size() >= head &&
+        file.substr(0, head) == HeadOf(std::string_view(file).substr(head))) {
       return file.substr(head);
     }
     WarnOnce(fmt::format("{} is damaged and is made again", path.string()));

@@ -80,8 +80,9 @@ struct NvrtcLoader {
       if (library != nullptr) break;
     }
     if (library == nullptr) {
-      why = "libnvrtc.so.13 is not on this machine (it is part of the CUDA toolkit and of the "
-            "Python package nvidia-cuda-nvrtc)";
+      why =
+          "libnvrtc.so.13 is not on this machine (it is part of the CUDA toolkit and of the "
+          "Python package nvidia-cuda-nvrtc)";
       return;
     }
     const bool complete = Find(library, "nvrtcVersion", functions.version) &&

@@ -55,11 +55,12 @@ void CheckFusion(const Config& config, Problems& problems) {
   }
   if (!compile.fusion_modules.empty() &&
       compile.inductor_compilation != InductorCompilation::kRegional) {
-    problems.Add(ErrorCode::kConflictingOptions,
-                 "compile.fusion_modules belongs to compile.inductor_compilation regional; {} "
-                 "compiles {}",
-                 EnumName(compile.inductor_compilation),
-                 compile.inductor_compilation == InductorCompilation::kFull ? "all modules" : "none");
+    problems.Add(
+        ErrorCode::kConflictingOptions,
+        "compile.fusion_modules belongs to compile.inductor_compilation regional; {} "
+        "compiles {}",
+        EnumName(compile.inductor_compilation),
+        compile.inductor_compilation == InductorCompilation::kFull ? "all modules" : "none");
   }
 }
 

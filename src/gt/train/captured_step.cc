@@ -113,10 +113,11 @@ class CapturedStep : public TrainStep {
       log::Warn("no generated kernels, operators run one by one: {}", report.missing);
       return;
     }
-    log::Info("generated kernels: {} for {} groups of operators, {} compiled ({:.1f} s), {} compared "
-              "with their operators ({:.1f} s), {} admitted",
-              report.kernels, report.nodes, report.compiled, report.compile_seconds,
-              report.compared, report.admission_seconds, report.admitted);
+    log::Info(
+        "generated kernels: {} for {} groups of operators, {} compiled ({:.1f} s), {} compared "
+        "with their operators ({:.1f} s), {} admitted",
+        report.kernels, report.nodes, report.compiled, report.compile_seconds, report.compared,
+        report.admission_seconds, report.admitted);
     if (!report.rejected.empty()) {
       log::Info("left to operators: {}", Join(report.rejected, "; "));
     }

@@ -177,9 +177,10 @@ TEST(TrainStep, FusedNodesGiveTheSameBits) {
     for (const Node* node : captured.graph->nodes()) fused += FusedBody(*node) != nullptr;
     EXPECT_GT(fused, 4);
     for (ExecutorKind executor : {ExecutorKind::kFast, ExecutorKind::kReference}) {
-      ExpectSameBits(expected,
-                     RunGraph(*model, captured.graph->Clone(), captured.bound_inputs, batch, executor),
-                     *model);
+      ExpectSameBits(
+          expected,
+          RunGraph(*model, captured.graph->Clone(), captured.bound_inputs, batch, executor),
+          *model);
     }
   }
 }

@@ -113,13 +113,15 @@ struct CompileSection {
   GT_OPTION(bool, cuda_graphs, true, Any(),
             "on a GPU, record the kernels of the captured step once and replay them, which costs "
             "the host next to nothing");
-  GT_OPTION(InductorCompilation, inductor_compilation, InductorCompilation::kFull, Any(),
-            "on a GPU, compute groups of operators of the captured step in one generated kernel each, "
-            "bit for bit as the operators do: full, wherever that is possible; regional, inside of "
-            "the modules that fusion_modules names; none, nowhere");
-  GT_OPTION_OF(FuseOptions, modules, fusion_modules,
-               "with inductor_compilation regional: modules to compile, each by itself, by pattern; "
-               "empty: every transformer block");
+  GT_OPTION(
+      InductorCompilation, inductor_compilation, InductorCompilation::kFull, Any(),
+      "on a GPU, compute groups of operators of the captured step in one generated kernel each, "
+      "bit for bit as the operators do: full, wherever that is possible; regional, inside of "
+      "the modules that fusion_modules names; none, nowhere");
+  GT_OPTION_OF(
+      FuseOptions, modules, fusion_modules,
+      "with inductor_compilation regional: modules to compile, each by itself, by pattern; "
+      "empty: every transformer block");
   GT_OPTION(std::string, kernel_cache, "", Any(),
             "folder of compiled kernels, which runs share; empty: graphtrainer/kernels in "
             "$XDG_CACHE_HOME, or in ~/.cache");
