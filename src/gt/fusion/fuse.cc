@@ -11,7 +11,6 @@
 namespace gt {
 namespace {
 
-using fusion::BaseOf;
 using fusion::Group;
 using fusion::GroupBody;
 using fusion::GroupUses;

@@ -353,9 +353,8 @@ class Writer {
     std::string key = fmt::format("value {}", static_cast<const void*>(&value));
     for (const Index& index : position) key += " " + index.Key();
     if (const auto* known = Find(key)) return *known;
-    const std::string text = value.is_input()
-                                 ? LoadElement(value, position)
-                                 : Computed(*value.producer(), value.index(), position);
+    std::string text = value.is_input() ? LoadElement(value, position)
+                                        : Computed(*value.producer(), value.index(), position);
     Remember(key, text);
     return text;
   }
@@ -400,7 +399,7 @@ class Writer {
   std::string NewName(char letter) { return fmt::format("{}{}", letter, names_++); }
 
   std::string Define(const Node& node, const std::string& code) {
-    const std::string name = NewName('v');
+    std::string name = NewName('v');
     const std::string_view type = CodeType(node.result()->type().dtype);
     const std::string_view op = ShortName(node);
     if (lanes_ == 1) {
@@ -431,7 +430,7 @@ class Writer {
       }
       return fmt::format("({} ? {}.y : {}.x)", IndexText(part), number, number);
     }
-    const std::string element = Element(base, Viewed(node, result, position));
+    std::string element = Element(base, Viewed(node, result, position));
     if (name == "aten::_conj") return fmt::format("Complex{{{0}.x, -{0}.y}}", element);
     return element;
   }
@@ -605,7 +604,7 @@ class Writer {
     const std::string_view type = StorageType(dtype);
     const int32_t tensor = value.index();
     if (address.SameInAllLanes()) {
-      const std::string name = NewName('x');
+      std::string name = NewName('x');
       Line("const {} {} = {};", CodeType(dtype), name,
            Loaded(dtype,
                   fmt::format("in{}[{}]", tensor, BaseText(address, address.lanes().front()))));
@@ -621,7 +620,7 @@ class Writer {
     // The first run knows only what it has seen so far; its text is not used.
     const std::set<int64_t>& all = plan_ == nullptr ? needed : plan_->loaded.at(key);
     const int64_t first = *all.begin(), count = *all.rbegin() - first + 1;
-    if (count > 2 * lanes_) {
+    if (count > 2 * static_cast<int64_t>(lanes_)) {
       const std::string name = NewName('x');
       Line("{} {}[{}]; LANES({}) {}[k] = in{}[{}];", type, name, lanes_, lanes_, name, tensor,
            IndexText(address));

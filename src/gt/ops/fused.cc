@@ -1,5 +1,7 @@
 // gt::fused: several operators as one kernel. Its nested graph is its meaning; where there is no
 // kernel, the graph's operators run one by one and give the same bits.
+#include <fmt/format.h>
+
 #include "gt/ir/graph.h"
 #include "gt/ops/registry.h"
 #include "gt/ops/rules.h"
