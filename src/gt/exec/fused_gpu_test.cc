@@ -173,7 +173,6 @@ TEST_F(FusedOnGpu, EveryOperatorGivesItsBits_gpu) {
   binary("aten::sigmoid_backward", "grad_output", "output", DType::kFloat32, DType::kFloat32);
   binary("aten::tanh_backward", "grad_output", "output", DType::kFloat32, DType::kFloat32);
   binary("aten::mul.Tensor", "self", "other", DType::kComplex64, DType::kComplex64);
-  binary("aten::add.Tensor", "self", "other", DType::kComplex64, DType::kComplex64);
   binary("aten::add.Tensor", "self", "other", DType::kInt64, DType::kInt64);
   number("aten::floor_divide.Scalar", "other", Dim(6), DType::kInt64);
   for (DType from : {DType::kInt64, DType::kInt32, DType::kBool}) {

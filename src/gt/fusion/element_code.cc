@@ -166,13 +166,9 @@ template <int kFirst, int kSecond, int kSign>
 Code Add(Call& call) {
   const std::optional<double> alpha = call.Number(2);
   const DType dtype = call.result();
-  if (!alpha || dtype == DType::kBool) return std::nullopt;
+  // ATen multiplies by alpha also where it is 1, and a complex product makes NaN of infinities.
+  if (!alpha || dtype == DType::kBool || dtype == DType::kComplex64) return std::nullopt;
   const std::string a = call.In(kFirst, dtype), b = call.In(kSecond, dtype);
-  if (dtype == DType::kComplex64) {
-    if (*alpha * kSign != 1 || !call.IsTensor(0) || !call.IsTensor(1)) return std::nullopt;
-    return call.Done(
-        fmt::format("Complex{{__fadd_rn({0}.x, {1}.x), __fadd_rn({0}.y, {1}.y)}}", a, b));
-  }
   const std::string sum = Sum(dtype, a, b, *alpha * kSign);
   return IsInteger(dtype) ? call.Done(sum) : call.Float(sum);
 }
@@ -208,9 +204,9 @@ Code Pow(Call& call) {
 
 template <bool kLargest>
 Code Extreme(Call& call) {
-  if (!call.IsTensor(0) || !call.IsTensor(1)) return std::nullopt;
+  if (!call.IsTensor(0) || !call.IsTensor(1) || !IsFloatHeld(call.result())) return std::nullopt;
   const std::string a = call.In(0, call.result()), b = call.In(1, call.result());
-  return call.Float(fmt::format("{}({}, {})", kLargest ? "Maximum" : "Minimum", a, b));
+  return call.Done(fmt::format("{}({}, {})", kLargest ? "Maximum" : "Minimum", a, b));
 }
 
 // Limits are converted to the tensor's dtype.
@@ -533,7 +529,7 @@ std::string Loaded(DType dtype, const std::string& stored) {
 std::string Stored(DType dtype, const std::string& value) {
   // Values are rounded where they are made, so that nothing is left to round here.
   if (dtype == DType::kBFloat16) return fmt::format("ExactBf16({})", value);
-  if (dtype == DType::kFloat16) return fmt::format("ToHalf({})", value);
+  if (dtype == DType::kFloat16) return fmt::format("ExactHalf({})", value);
   return value;
 }
 
@@ -551,7 +547,9 @@ __device__ __forceinline__ Bf16 ToBf16(float x) {
 __device__ __forceinline__ float Float(Half x) {
   float r;
   asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x.bits));
-  return r;
+  // The instruction forgets what else a NaN says; a copy must not.
+  const unsigned kept = (x.bits & 0x8000u) << 16 | 0x7f800000u | (x.bits & 0x3ffu) << 13;
+  return r != r ? __uint_as_float(kept) : r;
 }
 __device__ __forceinline__ Half ToHalf(float x) {
   Half r;
@@ -560,6 +558,10 @@ __device__ __forceinline__ Half ToHalf(float x) {
 }
 __device__ __forceinline__ Bf16 ExactBf16(float x) {
   return Bf16{(unsigned short)(__float_as_uint(x) >> 16)};
+}
+__device__ __forceinline__ Half ExactHalf(float x) {
+  const unsigned bits = __float_as_uint(x);
+  return x != x ? Half{(unsigned short)(bits >> 16 & 0x8000u | 0x7c00u | bits >> 13 & 0x3ffu)} : ToHalf(x);
 }
 __device__ __forceinline__ float RoundBf16(float x) { return Float(ToBf16(x)); }
 __device__ __forceinline__ float RoundHalf(float x) { return Float(ToHalf(x)); }

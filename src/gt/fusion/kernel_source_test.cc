@@ -102,6 +102,12 @@ TEST(KernelSource, OperatorsWithoutCodeAreRefused) {
   EXPECT_FALSE(MakeKernelSource(*graph).has_value());
 }
 
+constexpr const char* kHalf = R"(graph @f(%x: input "x" f16[8, 64], %y: input "y" f16[8, 64]) {
+  %m = aten::maximum(%x, %y) : f16[8, 64]
+  %c = aten::cat([%m, %y], dim = 1) : f16[8, 128]
+  return result "c" %c
+})";
+
 constexpr const char* kLossGradient =
     R"(graph @f(%g: input "g" f32[], %y: input "y" f32[8, 64], %t: input "t" i64[8], %w: input "w" f32[]) {
   %n = aten::nll_loss_backward(%g, %y, %t, none, reduction = 2, ignore_index = -100, total_weight = %w) : f32[8, 64]
@@ -121,7 +127,8 @@ TEST(KernelSource, EveryTextOfTheseTestsCompiles) {
   if (nvrtc == nullptr) GTEST_SKIP() << fusion::Nvrtc::WhyMissing();
   for (const KernelSource& source :
        {SourceOf(SwiGlu(4, 64)), SourceOf(SwiGlu(4, 7)), SourceOf(Rope(2, 128), {.form = 3}),
-        SourceOf(kLossGradient), SourceOf(Rope(2, 128), {.one_lane = true, .wide = true})}) {
+        SourceOf(kLossGradient), SourceOf(kHalf),
+        SourceOf(Rope(2, 128), {.one_lane = true, .wide = true})}) {
     const auto result = nvrtc->Compile(source.text, source.name, 90);
     EXPECT_FALSE(result.cubin.empty()) << result.log << source.text;
   }
