@@ -11,7 +11,7 @@
 #include <mutex>
 #include <set>
 
-#include "gt/base/logging.h"
+#include "gt/base/text.h"
 #include "gt/exec/cuda_driver.h"
 #include "gt/exec/kernel_admission.h"
 #include "gt/fusion/kernel_compiler.h"
@@ -285,9 +285,15 @@ class KernelMaker {
     if (auto stored = store_.Find(file)) {
       verdict->second = *stored;
     } else {
-      verdict->second = ReasonToReject(kernel, body, symbols_, device_);
-      store_.Put(file, verdict->second);
       ++report_.compared;
+      try {
+        verdict->second = ReasonToReject(kernel, body, symbols_, device_);
+        store_.Put(file, verdict->second);
+      } catch (const c10::Error& error) {
+        // Not stored: with more memory, or another neighbour on the device, it may go well.
+        verdict->second = fmt::format("it could not be compared: {}",
+                                      Split(error.what_without_backtrace(), '\n').front());
+      }
     }
     return verdict->second;
   }
