@@ -15,6 +15,7 @@
 #include "gt/compile/configured_model.h"
 #include "gt/config/command_line.h"
 #include "gt/dist/world.h"
+#include "gt/fusion/kernel_files.h"
 #include "gt/ir/text.h"
 #include "gt/job/config.h"
 #include "gt/job/fingerprint.h"
@@ -121,7 +122,18 @@ std::string Fingerprint(Config config, const World& world, c10::Device device) {
       ConfigFingerprint(config, fmt::format("libtorch {} gt {}", TORCH_VERSION, BuildId())));
 }
 
-void Trace(const Config& config, World& world, bool symbolic_batch, const std::string& output) {
+void WriteKernels(const Graph& graph, const std::string& folder) {
+  const fusion::KernelFiles files = fusion::WriteKernelFiles(graph, folder);
+  fmt::print("  {:<22} {} for {} groups of operators, in {}\n", "kernels", files.kernels,
+             files.groups, folder);
+}
+
+struct TraceFlags {
+  std::string output, kernels;
+  bool symbolic_batch = true;
+};
+
+void Trace(const Config& config, World& world, const TraceFlags& flags) {
   // A step for a GPU can be captured on a machine without one.
   c10::Device device =
       config.device == DeviceChoice::kCuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
@@ -133,7 +145,7 @@ void Trace(const Config& config, World& world, bool symbolic_batch, const std::s
                .device = device,
                .mesh = mesh,
                .world = &world,
-               .symbolic_batch = symbolic_batch && config.training.local_batch_size > 1});
+               .symbolic_batch = flags.symbolic_batch && config.training.local_batch_size > 1});
   fmt::print("{}: {} parameters\n", ModelTitle(config),
              FormatCount(static_cast<double>(nn::ParameterCount(*model))));
   if (world.size() > 1) {
@@ -142,21 +154,24 @@ void Trace(const Config& config, World& world, bool symbolic_batch, const std::s
   PrintTable(step);
   fmt::print("  {:<22} {}\n", "fingerprint", Fingerprint(config, world, device));
   PrintCollectives(*step.graph, world);
-  if (output.empty()) return;
-  WriteFile(output, Print(*step.graph));
-  fmt::print("  {:<22} {}\n", "written to", output);
+  if (!flags.kernels.empty()) WriteKernels(*step.graph, flags.kernels);
+  if (flags.output.empty()) return;
+  WriteFile(flags.output, Print(*step.graph));
+  fmt::print("  {:<22} {}\n", "written to", flags.output);
 }
 
 }  // namespace
 
 int RunTrace(Arguments args) {
   Config config;
-  std::string output;
-  bool symbolic_batch = true;
+  TraceFlags flags;
   CommandLine line("gt trace",
                    "captures the train step of a model as a graph, without allocating its weights");
-  line.Flag("symbolic_batch", &symbolic_batch, "leave the batch size open instead of fixing it")
-      .Flag("output", &output, "write the graph to this file, as .gtir")
+  line.Flag("symbolic_batch", &flags.symbolic_batch,
+            "leave the batch size open instead of fixing it")
+      .Flag("output", &flags.output, "write the graph to this file, as .gtir")
+      .Flag("kernels", &flags.kernels,
+            "write the generated kernels of a step for a GPU to this folder, as CUDA C++")
       .WithConfig(&config);
   if (!line.Parse(args)) {
     fmt::print("{}", line.Help());
@@ -164,7 +179,7 @@ int RunTrace(Arguments args) {
   }
   // Nothing runs, so one process represents all ranks.
   config.comm.backend = CommBackend::kFake;
-  World::Run(config, [&](World& world) { Trace(config, world, symbolic_batch, output); });
+  World::Run(config, [&](World& world) { Trace(config, world, flags); });
   return 0;
 }
 

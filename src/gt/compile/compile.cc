@@ -55,11 +55,6 @@ CompiledStep Compile(const StepRequest& request) {
   // What is mistyped is no failure of a pass.
   ReadSaveSelectors({config.compile.memory_policy, config.compile.full_recompute_save_ops});
   ChangedPipeline({}, config.compile.passes);
-  // Not where a step is only looked at, which happens often.
-  const bool speaks = request.world != nullptr && request.world->rank() == 0;
-  if (const std::string missing = MissingKernels(config.compile); speaks && !missing.empty()) {
-    log::Info("{}", missing);
-  }
   CompiledStep step;
   EpOverlapSection overlap = config.compile.ep_overlap;
   if (overlap.enabled == AutoSwitch::kAuto) {

@@ -1,7 +1,5 @@
 #include "gt/compile/post_trace_policy.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <span>
 #include <string_view>
@@ -26,10 +24,19 @@ bool CutsMixtures(const ModuleTable& modules, std::string_view pattern) {
   });
 }
 
+FuseOptions FuseOptionsOf(const CompileSection& compile, const ModuleTable& modules) {
+  FuseOptions options;
+  if (compile.inductor_compilation != InductorCompilation::kRegional) return options;
+  options.modules = compile.fusion_modules;
+  if (!options.modules.empty()) return options;
+  for (Name block : modules.With(ModuleRole::kBlock)) options.modules.push_back(block.str());
+  return options;
+}
+
 // Memory policies, resharding, buckets by block, chunks and their schedule.
 class NativePolicy : public PostTracePolicy {
  public:
-  explicit NativePolicy(const Config& config) : config_(config) {}
+  NativePolicy(const Config& config, bool on_gpu) : config_(config), on_gpu_(on_gpu) {}
 
   std::string PipelineFor(const Graph& graph, const EpOverlapSection& overlap) const override {
     PipelineOptions options;
@@ -41,6 +48,9 @@ class NativePolicy : public PostTracePolicy {
     options.reassign_gathers = compile.enable_fsdp_ag_rs_overlap;
     if (compile.fsdp_bucketing) options.bucket_prefetch = compile.fsdp_prefetch;
     options.dense_regions = compile.enable_fsdp_dense_region_overlap;
+    if (on_gpu_ && compile.inductor_compilation != InductorCompilation::kNone) {
+      options.fuse = FuseOptionsOf(compile, graph.modules());
+    }
     if (overlap.enabled != AutoSwitch::kFalse) AddChunks(graph, overlap, options);
     return DefaultPipelineText(options);
   }
@@ -63,13 +73,14 @@ class NativePolicy : public PostTracePolicy {
   }
 
   const Config& config_;
+  const bool on_gpu_;
 };
 
 // Staged recomputation, buckets by size, prefetch by distance; the whole graph is one region of
 // generated kernels, where there are any.
 class AutoparallelPolicy : public PostTracePolicy {
  public:
-  explicit AutoparallelPolicy(const Config& config) : config_(config) {}
+  AutoparallelPolicy(const Config& config, bool on_gpu) : config_(config), on_gpu_(on_gpu) {}
 
   std::string PipelineFor(const Graph& /*graph*/,
                           const EpOverlapSection& /*overlap*/) const override {
@@ -83,29 +94,22 @@ class AutoparallelPolicy : public PostTracePolicy {
     }
     options.prefetch = {.distance = compile.max_compute_pre_fetch,
                         .in_flight_gb = compile.max_in_flight_gb};
+    options.fuse = on_gpu_;
     return AutoparallelPipelineText(options);
   }
 
  private:
   const Config& config_;
+  const bool on_gpu_;
 };
 
 }  // namespace
 
-std::unique_ptr<PostTracePolicy> MakePostTracePolicy(const Config& config) {
+std::unique_ptr<PostTracePolicy> MakePostTracePolicy(const Config& config, bool on_gpu) {
   if (config.compile.inductor_compilation == InductorCompilation::kAutoparallelBackend) {
-    return std::make_unique<AutoparallelPolicy>(config);
+    return std::make_unique<AutoparallelPolicy>(config, on_gpu);
   }
-  return std::make_unique<NativePolicy>(config);
-}
-
-std::string MissingKernels(const CompileSection& compile) {
-  if (compile.inductor_compilation == InductorCompilation::kNone) return "";
-  const bool regional = compile.inductor_compilation == InductorCompilation::kRegional;
-  return fmt::format(
-      "compile.inductor_compilation {}: no kernels are generated for {} yet; the step runs its "
-      "operators",
-      EnumName(compile.inductor_compilation), regional ? "regions" : "the graph as one region");
+  return std::make_unique<NativePolicy>(config, on_gpu);
 }
 
 }  // namespace gt

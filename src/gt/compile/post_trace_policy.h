@@ -25,10 +25,7 @@ class PostTracePolicy {
 };
 
 // The policy that compile.inductor_compilation names: gt's own, or that of AutoParallel's backend.
-// The configuration must outlive it.
-std::unique_ptr<PostTracePolicy> MakePostTracePolicy(const Config& config);
-
-// What of compile.inductor_compilation is not done, as a line for people; empty: all of it is.
-std::string MissingKernels(const CompileSection& compile);
+// Kernels are generated for steps on a GPU. The configuration must outlive it.
+std::unique_ptr<PostTracePolicy> MakePostTracePolicy(const Config& config, bool on_gpu);
 
 }  // namespace gt

@@ -315,17 +315,18 @@ TEST(PostTracePolicy, EveryRankWouldDecideAlike) {
   }
 }
 
-TEST(PostTracePolicy, SaysWhichKernelsAreMissing) {
-  CompileSection compile;
-  EXPECT_EQ(MissingKernels(compile), "");
-  compile.inductor_compilation = kBackend;
-  EXPECT_EQ(MissingKernels(compile),
-            "compile.inductor_compilation autoparallel_backend: no kernels are generated for the "
-            "graph as one region yet; the step runs its operators");
-  compile.inductor_compilation = InductorCompilation::kRegional;
-  EXPECT_EQ(MissingKernels(compile),
-            "compile.inductor_compilation regional: no kernels are generated for regions yet; the "
-            "step runs its operators");
+// Both policies end in generated kernels where there is a GPU, and nowhere else.
+TEST(PostTracePolicy, KernelsAreGeneratedForGpusAlone) {
+  Config config;
+  const Graph graph;
+  for (InductorCompilation which : {InductorCompilation::kFull, kBackend}) {
+    config.compile.inductor_compilation = which;
+    auto pipeline = [&](bool on_gpu) {
+      return MakePostTracePolicy(config, on_gpu)->PipelineFor(graph, {});
+    };
+    EXPECT_TRUE(pipeline(true).ends_with("fuse")) << pipeline(true);
+    EXPECT_EQ(pipeline(false).find("fuse"), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ PipelineReport StepCompiler::Run(PassList passes, Graph& graph, PassContext& con
 }
 
 PipelineReport StepCompiler::Compile(Graph& graph, const EpOverlapSection& overlap) {
-  pipeline_ = MakePostTracePolicy(config_)->PipelineFor(graph, overlap);
+  pipeline_ = MakePostTracePolicy(config_, device_.is_cuda())->PipelineFor(graph, overlap);
   unordered_ = nullptr;
   PassList passes = Passes();
   log::Debug("pipeline: {}", PrintPipeline(passes));

@@ -11,6 +11,8 @@ Conform kLocalScalar("aten::_local_scalar_dense",
                      },
                      {.data_variant = false});  // nothing about one element is symbolic
 
+Exempt kFused({"gt::fused"},
+              "an operator of our own; see ops/fused_test.cc and exec/fused_test.cc");
 Exempt kReadInts({"gt::read_ints"}, "an operator of our own; see ops/data_reads_test.cc");
 
 }  // namespace

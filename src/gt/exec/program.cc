@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "gt/base/error.h"
+#include "gt/exec/fused_kernels.h"
 #include "gt/exec/op_profiler.h"
 #include "gt/exec/transfer.h"
 #include "gt/ir/text.h"
@@ -44,7 +45,8 @@ constexpr c10::DispatchKeySet kLazyBits({c10::DispatchKey::Conjugate, c10::Dispa
 
 }  // namespace
 
-Program::Program(const Graph& graph) : graph_(graph), binder_(graph) {
+Program::Program(const Graph& graph, const FusedKernels* kernels)
+    : graph_(graph), kernels_(kernels), binder_(graph) {
   auto next = static_cast<Register>(graph.inputs().size());
   const_cast<Graph&>(graph).NumberNodes();
   for (const Node* node : graph.nodes()) {
@@ -60,13 +62,19 @@ Program::Program(const Graph& graph) : graph_(graph), binder_(graph) {
 }
 
 Program::Register Program::RegisterOf(const Value* value) const {
+  if (owner_ != nullptr) return nested_.at(value);
   if (value->is_input()) return value->index();
   return first_register_[static_cast<size_t>(value->producer()->number())] + value->index();
 }
 
 void Program::LowerNode(const Node& node) {
+  if (const Graph* body = FusedBody(node)) {
+    const FusedKernel* kernel = kernels_ == nullptr ? nullptr : kernels_->Find(node);
+    return kernel == nullptr ? LowerBody(node, *body) : LowerFused(node, *kernel);
+  }
   Instruction& instruction = instructions_.emplace_back();
   instruction.node = &node;
+  instruction.owner = owner_ != nullptr ? owner_ : &node;
   instruction.binds.assign(node.bound_symbols().begin(), node.bound_symbols().end());
   for (int32_t i = 0; i < node.result_count(); ++i) {
     instruction.results.push_back(RegisterOf(node.result(i)));
@@ -79,6 +87,42 @@ void Program::LowerNode(const Node& node) {
     LowerViews(node, instruction);
   } else {
     LowerKernel(node, instruction);
+  }
+}
+
+// The operators of a fused node, as if they were in its place.
+void Program::LowerBody(const Node& node, const Graph& body) {
+  GT_CHECK(owner_ == nullptr, "a fused node inside of another");
+  std::unordered_map<const Value*, Register> values;
+  for (const auto& input : body.inputs()) {
+    values[&input->value] = RegisterOf(node.operand(input->value.index()));
+  }
+  for (const Node* inner : body.nodes()) {
+    for (int32_t i = 0; i < inner->result_count(); ++i) {
+      values[inner->result(i)] = static_cast<Register>(registers_.size());
+      registers_.emplace_back();
+    }
+  }
+  for (int32_t i = 0; i < node.result_count(); ++i) {
+    values[body.outputs()[static_cast<size_t>(i)]->value()] = RegisterOf(node.result(i));
+  }
+  nested_ = std::move(values);
+  owner_ = &node;
+  for (const Node* inner : body.nodes()) LowerNode(*inner);
+  owner_ = nullptr;
+  nested_.clear();
+}
+
+void Program::LowerFused(const Node& node, const FusedKernel& kernel) {
+  Instruction& instruction = instructions_.emplace_back();
+  instruction.kind = Kind::kFused;
+  instruction.node = instruction.owner = &node;
+  instruction.fused = &kernel;
+  for (int32_t i = 0; i < node.operand_count(); ++i) {
+    instruction.tensors.push_back({0, i, RegisterOf(node.operand(i))});
+  }
+  for (int32_t i = 0; i < node.result_count(); ++i) {
+    instruction.results.push_back(RegisterOf(node.result(i)));
   }
 }
 
@@ -197,7 +241,7 @@ std::vector<at::Tensor> Program::Run(std::span<const at::Tensor> inputs) {
       if (profiler != nullptr) {
         const Meta& meta = instruction.node->meta();
         profiler->Begin(instruction.node->op().name.str(), meta.module, meta.phase,
-                        instruction.node);
+                        instruction.owner);
       }
       Execute(instruction);
       if (profiler != nullptr) profiler->End();
@@ -233,7 +277,7 @@ void Program::FailOutOfMemory(const Instruction& instruction, const std::string&
   throw OutOfMemory(
       fmt::format("there was no memory for {} (module '{}', {}): {}", node.op().name.str(),
                   node.meta().module.str(), Spelling(node.meta().phase), what),
-      &node, symbol_values_);
+      instruction.owner, symbol_values_);
 }
 
 void Program::FailAt(const Instruction& instruction, const std::string& what) const {
@@ -269,6 +313,9 @@ void Program::Execute(Instruction& instruction) {
       break;
     case Kind::kReadInts:
       ReadInts(instruction);
+      break;
+    case Kind::kFused:
+      RunFused(instruction);
       break;
   }
 }
@@ -337,6 +384,21 @@ void Program::RunKernel(Instruction& instruction) {
     }
   }
   stack_.clear();
+}
+
+void Program::RunFused(Instruction& instruction) {
+  fused_inputs_.clear();
+  for (const TensorSlot& slot : instruction.tensors) {
+    fused_inputs_.push_back(registers_[static_cast<size_t>(slot.source)]);
+  }
+  fused_outputs_.clear();
+  instruction.fused->Run(fused_inputs_, symbol_values_, fused_outputs_);
+  for (size_t i = 0; i < instruction.results.size(); ++i) {
+    const Register target = instruction.results[i];
+    if (target >= 0) registers_[static_cast<size_t>(target)] = std::move(fused_outputs_[i]);
+  }
+  fused_inputs_.clear();
+  fused_outputs_.clear();
 }
 
 void Program::CheckResult(const Instruction& instruction, size_t index,

@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "gt/base/error.h"
@@ -36,10 +37,14 @@ class OutOfMemory : public Error {
   std::vector<int64_t> symbols_;
 };
 
+class FusedKernel;
+class FusedKernels;
+
 class Program {
  public:
-  // The graph must outlive the program and stay as it is.
-  explicit Program(const Graph& graph);
+  // The graph must outlive the program and stay as it is. Fused nodes that `kernels` has no kernel for
+  // run operator by operator.
+  explicit Program(const Graph& graph, const FusedKernels* kernels = nullptr);
 
   // Inputs in graph order; returns the outputs in graph order. Not reentrant.
   std::vector<at::Tensor> Run(std::span<const at::Tensor> inputs);
@@ -71,12 +76,14 @@ class Program {
     const TensorType* type = nullptr;  // for refreshing
     const Dim* offset_expression = nullptr;
   };
-  enum class Kind : uint8_t { kKernel, kViews, kReadInts };
+  enum class Kind : uint8_t { kKernel, kViews, kReadInts, kFused };
   struct Instruction {
     Kind kind = Kind::kKernel;
     bool symbolic = false;  // something here mentions a symbol
     bool data = false;      // ... one that is bound by data: refresh at every run
     const Node* node = nullptr;
+    const Node* owner = nullptr;  // of the graph: the node, or the fused one that it is part of
+    const FusedKernel* fused = nullptr;  // of kFused
     std::optional<c10::OperatorHandle> handle;
     c10::DispatchKeySet keys;
     std::vector<c10::IValue> arguments;  // plain ones filled in; operands are none until the call
@@ -90,6 +97,8 @@ class Program {
 
   void DropRegisters();
   void LowerNode(const Node& node);
+  void LowerBody(const Node& node, const Graph& body);
+  void LowerFused(const Node& node, const FusedKernel& kernel);
   void LowerKernel(const Node& node, Instruction& instruction);
   void LowerViews(const Node& node, Instruction& instruction);
   void FindLastUses();
@@ -97,6 +106,7 @@ class Program {
   void Execute(Instruction& instruction);
   void RunKernel(Instruction& instruction);
   void RunViews(Instruction& instruction);
+  void RunFused(Instruction& instruction);
   void ReadInts(Instruction& instruction);
   // Views are made from the graph's types, so a kernel whose result is laid out otherwise must not go
   // unnoticed. Checked whenever sizes are new, and at every run where data decides them.
@@ -106,13 +116,18 @@ class Program {
   Register RegisterOf(const Value* value) const;
 
   const Graph& graph_;
+  const FusedKernels* kernels_;
   InputBinder binder_;
+  // Of the fused node that is being lowered, values of its body.
+  std::unordered_map<const Value*, Register> nested_;
+  const Node* owner_ = nullptr;
   std::vector<Register> first_register_;  // by node number
   std::vector<Instruction> instructions_;
   std::vector<at::Tensor> registers_;
   std::vector<int64_t> symbol_values_;
   std::vector<Register> outputs_;
   torch::jit::Stack stack_;
+  std::vector<at::Tensor> fused_inputs_, fused_outputs_;
   bool first_run_ = true;
   bool checking_ = false;
 };

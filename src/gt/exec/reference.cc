@@ -25,6 +25,15 @@ class ReferenceRun {
     for (const Node* node : graph.nodes()) Run(*node);
   }
 
+  // Of a nested graph, whose symbols are bound outside.
+  ReferenceRun(const Graph& body, std::span<const at::Tensor> inputs, SymbolValues symbols)
+      : graph_(body), symbols_(symbols.begin(), symbols.end()) {
+    for (const auto& input : body.inputs()) {
+      tensors_[&input->value] = inputs[static_cast<size_t>(input->value.index())];
+    }
+    for (const Node* node : body.nodes()) Run(*node);
+  }
+
   std::vector<at::Tensor> Outputs() {
     std::vector<at::Tensor> outputs;
     for (const auto& output : graph_.outputs()) outputs.push_back(tensors_.at(output->value()));
@@ -34,6 +43,7 @@ class ReferenceRun {
  private:
   void Run(const Node& node) {
     if (node.op().reads_data) return ReadInts(node);
+    if (const Graph* body = FusedBody(node)) return RunBody(node, *body);
     torch::jit::Stack stack;
     const std::vector<ArgSpec>& specs = node.op().schema.args;
     for (size_t i = 0; i < specs.size(); ++i)
@@ -53,6 +63,21 @@ class ReferenceRun {
         for (const at::Tensor& tensor : value.toTensorVector()) Store(node, next++, tensor);
       }
     }
+  }
+
+  // The operators that the node stands for, one by one.
+  void RunBody(const Node& node, const Graph& body) {
+    for (const auto& input : body.inputs()) {
+      tensors_[&input->value] = tensors_.at(node.operand(input->value.index()));
+    }
+    for (const Node* inner : body.nodes()) Run(*inner);
+    for (int32_t i = 0; i < node.result_count(); ++i) {
+      Store(node, i, tensors_.at(body.outputs()[static_cast<size_t>(i)]->value()));
+    }
+    for (const Node* inner : body.nodes()) {
+      for (int32_t i = 0; i < inner->result_count(); ++i) tensors_.erase(inner->result(i));
+    }
+    for (const auto& input : body.inputs()) tensors_.erase(&input->value);
   }
 
   c10::IValue BoxArgument(const Node& node, const ArgSpec& spec, const Argument& argument) {
@@ -112,6 +137,12 @@ class ReferenceRun {
 std::vector<at::Tensor> RunReference(const Graph& graph, std::span<const at::Tensor> inputs) {
   at::NoGradGuard no_gradients;
   return ReferenceRun(graph, inputs).Outputs();
+}
+
+std::vector<at::Tensor> RunNested(const Graph& body, std::span<const at::Tensor> inputs,
+                                  SymbolValues symbols) {
+  at::NoGradGuard no_gradients;
+  return ReferenceRun(body, inputs, symbols).Outputs();
 }
 
 }  // namespace gt

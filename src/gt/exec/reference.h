@@ -15,4 +15,8 @@ namespace gt {
 // Inputs and outputs in graph order, as for Program::Run.
 std::vector<at::Tensor> RunReference(const Graph& graph, std::span<const at::Tensor> inputs);
 
+// A nested graph on its own; `symbols` has the value of each symbol of the graph around it.
+std::vector<at::Tensor> RunNested(const Graph& body, std::span<const at::Tensor> inputs,
+                                  SymbolValues symbols);
+
 }  // namespace gt

@@ -549,6 +549,28 @@ uint64_t Graph::Hash() const {
   return hash.state();
 }
 
+const Graph* FusedBody(const Node& node) {
+  if (node.op().work != Work::kFused) return nullptr;
+  const auto* body = std::get_if<GraphRef>(&node.arg(node.op().schema.Find("body")));
+  return body == nullptr ? nullptr : body->get();
+}
+
+Dim FlopsOf(const Node& node) {
+  const Operator& op = node.op();
+  if (op.flops != nullptr) {
+    std::vector<const TensorType*> operands, results;
+    for (int32_t i = 0; i < node.operand_count(); ++i) operands.push_back(&node.operand(i)->type());
+    for (int32_t i = 0; i < node.result_count(); ++i) results.push_back(&node.result(i)->type());
+    return op.flops(CostContext{node.args(), operands, results});
+  }
+  Dim elements(0);
+  if (op.is_view()) return elements;
+  for (int32_t i = 0; i < node.result_count(); ++i) {
+    if (node.result(i)->type().defined()) elements += node.result(i)->type().numel();
+  }
+  return elements;
+}
+
 std::vector<TensorType> InferTypes(const Node& node) {
   std::vector<const TensorType*> types;
   types.reserve(static_cast<size_t>(node.operand_count()));

@@ -322,6 +322,13 @@ void ForEachNestedGraph(const Node& node, Visit&& visit) {
   }
 }
 
+// The graph that a fused node stands for (gt::fused), or null for any other node.
+const Graph* FusedBody(const Node& node);
+
+// Floating-point operations of the node: what its operator declares, else one for each element of its
+// results, and none for views.
+Dim FlopsOf(const Node& node);
+
 // Of what the node computes: operator, types, arguments; not of which values it uses. The same for nodes
 // that do the same work.
 uint64_t HashOfCall(const Node& node);

@@ -22,6 +22,7 @@ enum class Work : uint8_t {
   kScatter,         // writes where its indices say
   kFill,            // takes only the type of its first argument, and writes the result
   kAllocate,        // leaves the result's memory as it is
+  kFused,           // what the operators of its nested graph do, in one kernel
   kCollective,
   kTransfer,
   kHost,  // nothing: the host reads a number, or handles a generator's state

@@ -110,6 +110,24 @@ void CheckAutoparallelBackend(const CompileSection& compile, Problems& problems)
   }
 }
 
+void CheckFusion(const Config& config, Problems& problems) {
+  const CompileSection& compile = config.compile;
+  for (const std::string& pattern : compile.fusion_modules) {
+    if (std::string why = FqnPatternProblem(pattern); !why.empty()) {
+      problems.Add(ErrorCode::kBadOptionValue, "compile.fusion_modules '{}': {}", pattern, why);
+    }
+  }
+  if (!compile.fusion_modules.empty() &&
+      compile.inductor_compilation != InductorCompilation::kRegional) {
+    problems.Add(
+        ErrorCode::kConflictingOptions,
+        "compile.fusion_modules belongs to compile.inductor_compilation regional; {} "
+        "compiles {}",
+        EnumName(compile.inductor_compilation),
+        compile.inductor_compilation == InductorCompilation::kNone ? "none" : "all modules");
+  }
+}
+
 void CheckMoeLoad(const Config& config, Problems& problems) {
   const std::string& text = config.debug.moe_load;
   if (std::string why = MoeLoadProblem(text); !why.empty()) {
@@ -144,6 +162,7 @@ void CheckTogether(const Config& config, Problems& problems) {
   CheckEpOverlap(config, rewrites, problems);
   CheckAutoparallel(config, problems);
   CheckAutoparallelBackend(compile, problems);
+  CheckFusion(config, problems);
   CheckMoeLoad(config, problems);
   if (config.validation.enable && config.validation.dataset_path.empty()) {
     problems.Add(ErrorCode::kMissingArgument,

@@ -42,6 +42,7 @@ constexpr Spelled<Work> kWorks[] = {
     {Work::kScatter, "scatter", "writes where its indices say"},
     {Work::kFill, "fill", "takes only the type of its first argument, and writes the result"},
     {Work::kAllocate, "allocate", "leaves the result's memory as it is"},
+    {Work::kFused, "fused", "what the operators of its nested graph do, in one kernel"},
     {Work::kCollective, "collective", "communicates with the ranks of a process group"},
     {Work::kTransfer, "transfer", "copies between the device's memory and the host's"},
     {Work::kHost, "host", "nothing: the host reads a number, or handles a generator's state"},

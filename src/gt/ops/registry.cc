@@ -64,6 +64,7 @@ class Registry {
     RegisterCollectives(table);
     RegisterDataReads(table);
     RegisterTransfers(table);
+    RegisterFused(table);
     for (const OperatorFamily::Register add : OtherFamilies()) add(table);
     owned_ = table.Take();
     for (const std::unique_ptr<Operator>& op : owned_) {

@@ -56,5 +56,6 @@ void RegisterAttention(OperatorTable& table);
 void RegisterCollectives(OperatorTable& table);
 void RegisterDataReads(OperatorTable& table);
 void RegisterTransfers(OperatorTable& table);
+void RegisterFused(OperatorTable& table);
 
 }  // namespace gt

@@ -19,8 +19,7 @@ namespace {
 
 std::vector<CheckCase> AllCases() {
   std::vector<std::string> paths;
-  for (const auto& entry :
-       std::filesystem::recursive_directory_iterator(GT_SOURCE_DIR "/src/gt/passes")) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(GT_SOURCE_DIR "/src/gt")) {
     if (entry.path().extension() == ".gtir") paths.push_back(entry.path().string());
   }
   std::sort(paths.begin(), paths.end());

@@ -98,6 +98,16 @@ double Interpreter::Draw() {
 
 void Interpreter::Run(const Node& node) {
   const std::string& op = node.op().name.str();
+  if (const Graph* body = FusedBody(node)) {
+    for (const auto& input : body->inputs()) {
+      values_[&input->value] = values_.at(node.operand(input->value.index()));
+    }
+    for (const Node* inner : body->nodes()) Run(*inner);
+    for (int32_t i = 0; i < node.result_count(); ++i) {
+      values_[node.result(i)] = values_.at(body->outputs()[static_cast<size_t>(i)]->value());
+    }
+    return;
+  }
   if (const Value* viewed = HandsThrough(node) ? ViewedValue(*node.result()) : nullptr) {
     return View(node, *viewed);
   }

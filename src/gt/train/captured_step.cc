@@ -9,11 +9,15 @@
 
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
+#include "gt/base/logging.h"
+#include "gt/base/text.h"
 #include "gt/exec/device_graph.h"
+#include "gt/exec/fused_kernels.h"
 #include "gt/exec/op_profiler.h"
 #include "gt/exec/program.h"
 #include "gt/exec/reference.h"
 #include "gt/report/memory_report.h"
+#include "gt/torch_bridge/convert.h"
 #include "gt/torch_bridge/device.h"
 
 namespace gt {
@@ -24,8 +28,9 @@ class CapturedStep : public TrainStep {
   CapturedStep(LanguageModel& model, CompiledStep compiled, ExecutionOptions options)
       : graph_(std::move(compiled.graph)),
         inputs_(std::move(compiled.bound_inputs)),
-        memory_(std::move(options.memory)) {
-    if (options.executor == ExecutorKind::kFast) program_ = std::make_unique<Program>(*graph_);
+        memory_(std::move(options.memory)),
+        kernel_store_(std::move(options.kernel_store)) {
+    if (options.executor == ExecutorKind::kFast) MakeProgram();
     if (options.device_graph && program_ && CanBeReplayed()) replay_ = MakeDeviceGraph();
     std::unordered_map<std::string, size_t> parameter_positions;
     std::unordered_map<std::string, at::Tensor> parameters, buffers;
@@ -81,11 +86,43 @@ class CapturedStep : public TrainStep {
              "another step than the one that runs");
     const bool fast = program_ != nullptr;
     program_.reset();
+    kernels_.reset();
     graph_ = std::move(graph);
-    if (fast) program_ = std::make_unique<Program>(*graph_);
+    if (fast) MakeProgram();
   }
 
  private:
+  void MakeProgram() {
+    if (const auto gpu = Gpu(); gpu && HasFusedNodes(*graph_)) {
+      kernels_ = std::make_unique<FusedKernels>(*graph_, *gpu, kernel_store_);
+      LogKernels(kernels_->report());
+    }
+    program_ = std::make_unique<Program>(*graph_, kernels_.get());
+  }
+
+  std::optional<c10::Device> Gpu() const {
+    for (const auto& input : graph_->inputs()) {
+      const c10::Device device = ToTorch(input->value.type().device);
+      if (device.is_cuda()) return device;
+    }
+    return std::nullopt;
+  }
+
+  static void LogKernels(const KernelReport& report) {
+    if (!report.missing.empty()) {
+      log::Warn("no generated kernels, operators run one by one: {}", report.missing);
+      return;
+    }
+    log::Info(
+        "generated kernels: {} for {} groups of operators, {} compiled ({:.1f} s), {} compared "
+        "with their operators ({:.1f} s), {} admitted",
+        report.kernels, report.nodes, report.compiled, report.compile_seconds, report.compared,
+        report.admission_seconds, report.admitted);
+    if (!report.rejected.empty()) {
+      log::Info("left to operators: {}", Join(report.rejected, "; "));
+    }
+  }
+
   // Kernels alone: nothing that the host must know, or do, before it can go on.
   bool CanBeReplayed() const {
     bool cuda = false, host = false;
@@ -164,6 +201,8 @@ class CapturedStep : public TrainStep {
   std::unique_ptr<Graph> graph_;
   std::vector<at::Tensor> inputs_;
   MemoryOptions memory_;
+  std::filesystem::path kernel_store_;
+  std::unique_ptr<FusedKernels> kernels_;
   std::unique_ptr<Program> program_;
   std::unique_ptr<DeviceGraph> replay_;
   std::vector<at::Tensor> fixed_inputs_, fixed_outputs_;  // what the device graph reads and writes

@@ -1,6 +1,7 @@
 // The train step as one graph that is replayed.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 
 #include "gt/compile/compile.h"
@@ -15,6 +16,8 @@ struct ExecutionOptions {
   ExecutorKind executor = ExecutorKind::kFast;
   // A step on a GPU that never waits for the device becomes a CUDA graph after two ordinary runs.
   bool device_graph = false;
+  // Where compiled kernels are kept for the next run; empty: nowhere.
+  std::filesystem::path kernel_store = {};
   // What else is in the device's memory: for the table of a step that runs out of it.
   MemoryOptions memory = {};
 };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gt/compile/configured_model.h"
+#include "gt/fusion/kernel_store.h"
 #include "gt/train/announcements.h"
 #include "gt/train/captured_step.h"
 #include "gt/train/eager_step.h"
@@ -26,7 +27,11 @@ RunningStep::RunningStep(Job& job, std::optional<StepPlan> plan, int64_t first_s
   RoutingLoads planned_loads = std::move(plan->compiled.loads);
   step_ = MakeCapturedStep(
       *job.model, std::move(plan->compiled),
-      {.executor = compile.executor, .device_graph = compile.cuda_graphs, .memory = memory_});
+      {.executor = compile.executor,
+       .device_graph = compile.cuda_graphs,
+       .kernel_store = compile.kernel_cache.empty() ? fusion::DefaultKernelFolder()
+                                                    : std::filesystem::path(compile.kernel_cache),
+       .memory = memory_});
   if (!replanner_) return;
   loads_.emplace(job.world, compile.ep_overlap.replan_interval, first_step);
   loads_->SetPlan(*step_->graph(), std::move(planned_loads));

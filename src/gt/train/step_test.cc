@@ -162,6 +162,29 @@ TEST(TrainStep, EachPassAloneAndEverySubsetGiveTheSameBits) {
   }
 }
 
+// On a CPU a fused node runs its operators; both executors look inside.
+TEST(TrainStep, FusedNodesGiveTheSameBits) {
+  for (bool bf16 : {false, true}) {
+    Config config = TinyConfig();
+    auto model = TinyModel(config, bf16);
+    Batch batch = RandomBatch(8, 16, 4);
+    StepResult expected =
+        MakeEagerStep(*model, LossConfigOf(TinyConfig(), *model))->Run(batch, batch.valid_tokens);
+    CompiledStep captured = CaptureRaw(*model, config, true);
+    PassManager(ParsePipeline("dce,canonicalize,cse,dce,fuse{any_device=true}"))
+        .Run(*captured.graph);
+    int64_t fused = 0;
+    for (const Node* node : captured.graph->nodes()) fused += FusedBody(*node) != nullptr;
+    EXPECT_GT(fused, 4);
+    for (ExecutorKind executor : {ExecutorKind::kFast, ExecutorKind::kReference}) {
+      ExpectSameBits(
+          expected,
+          RunGraph(*model, captured.graph->Clone(), captured.bound_inputs, batch, executor),
+          *model);
+    }
+  }
+}
+
 TEST(TrainStep, PassesOfTheJobCanBeAddedToOrReplaced) {
   Config config = TinyConfig();
   auto model = TinyModel(config);

@@ -12,6 +12,7 @@
 #include "gt/passes/autoparallel/bucket_by_size_options.h"
 #include "gt/passes/autoparallel/prefetch_collectives_options.h"
 #include "gt/passes/autoparallel/staged_recompute_options.h"
+#include "gt/fusion/fuse_options.h"
 #include "gt/passes/chunk/chunk_options.h"
 #include "gt/passes/fsdp/bucket_fsdp_options.h"
 #include "gt/passes/memory/cpu_offload_options.h"
@@ -35,6 +36,7 @@ inline constexpr std::array<std::string_view, 2> kEnumNames<ExecutorKind> = {"fa
 template <>
 inline constexpr std::array<std::string_view, 4> kEnumNames<InductorCompilation> = {
     "none", "regional", "full", "autoparallel_backend"};
+
 
 struct EpOverlapSection {
   GT_OPTION(AutoSwitch, enabled, AutoSwitch::kFalse, Any(),
@@ -123,6 +125,19 @@ struct CompileSection {
   GT_OPTION(bool, cuda_graphs, true, Any(),
             "on a GPU, record the kernels of the captured step once and replay them, which costs "
             "the host next to nothing");
+  GT_OPTION(
+      InductorCompilation, inductor_compilation, InductorCompilation::kFull, Any(),
+      "on a GPU, compute groups of operators of the captured step in one generated kernel each, "
+      "bit for bit as the operators do: full, wherever that is possible; regional, inside of "
+      "the modules that fusion_modules names; none, nowhere; autoparallel_backend is full, with the "
+      "policy of AutoParallel's backend in place of memory_policy, fsdp_prefetch and ep_overlap");
+  GT_OPTION_OF(
+      FuseOptions, modules, fusion_modules,
+      "with inductor_compilation regional: modules to compile, each by itself, by pattern; "
+      "empty: every transformer block");
+  GT_OPTION(std::string, kernel_cache, "", Any(),
+            "folder of compiled kernels, which runs share; empty: graphtrainer/kernels in "
+            "$XDG_CACHE_HOME, or in ~/.cache");
   GT_OPTION(ExecutorKind, executor, ExecutorKind::kFast, Any(),
             "fast runs the lowered graph; reference runs it node by node with every check on");
   GT_OPTION(bool, fsdp_bucketing, true, Any(),
@@ -137,11 +152,6 @@ struct CompileSection {
   GT_OPTION(bool, enable_fsdp_dense_region_overlap, false, Any(),
             "with fsdp_bucketing: place collectives of parameters and gradients where dense layers "
             "compute, away from exchanges of tokens");
-  GT_OPTION(InductorCompilation, inductor_compilation, InductorCompilation::kNone, Any(),
-            "what generated kernels replace: no operator, regions, or the full graph as one "
-            "region; autoparallel_backend is full, with the policy of AutoParallel's backend in "
-            "place of memory_policy, fsdp_prefetch and ep_overlap. Changes no bit; where no "
-            "kernels are generated, operators run");
   GT_OPTION_OF(StagedRecomputeOptions, stage_size_gb, ac_stage_size_gb,
                "with autoparallel_backend: GiB that the forward produces between values that are "
                "kept for the backward; 0: the square root of what it produces in all");

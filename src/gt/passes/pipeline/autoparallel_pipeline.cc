@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "gt/base/text.h"
+#include "gt/fusion/fuse.h"
 #include "gt/passes/autoparallel/bucket_by_size.h"
 #include "gt/passes/autoparallel/prefetch_collectives.h"
 #include "gt/passes/autoparallel/staged_recompute.h"
@@ -30,6 +31,7 @@ std::string AutoparallelPipelineText(const AutoparallelPipelineOptions& options)
   if (options.reassign_gathers) specs.push_back(ReassignFsdpAllGathers().Spec());
   if (options.buckets) specs.push_back(BucketBySize(*options.buckets).Spec());
   specs.push_back(PrefetchCollectives(options.prefetch).Spec());
+  if (options.fuse) specs.push_back(Fuse().Spec());
   return Join(specs, ",");
 }
 

@@ -17,11 +17,12 @@ struct AutoparallelPipelineOptions {
   bool reassign_gathers = false;
   std::optional<BucketBySizeOptions> buckets = {};  // nothing: collectives stay one by one
   PrefetchCollectivesOptions prefetch = {};
+  bool fuse = false;  // the whole graph is one region of generated kernels
 };
 
 // As text (passes/framework/registry.h):
 //   dce, canonicalize, cse, dce, tag_parameter_gathers, staged_recompute, rematerialize,
-//   reassign_fsdp_all_gathers, bucket_by_size, prefetch_collectives
+//   reassign_fsdp_all_gathers, bucket_by_size, prefetch_collectives, fuse
 // Cleaning also removes collectives whose results nobody uses, and with them their waits: all ranks
 // have the same ones. Tags on gathers are there before the stages, which leave tagged nodes alone,
 // and the order is chosen after whatever makes or packs collectives.

@@ -5,6 +5,7 @@
 #include "gt/passes/autoparallel/prefetch_collectives.h"
 #include "gt/passes/autoparallel/staged_recompute.h"
 #include "gt/passes/autoparallel/tag_parameter_gathers.h"
+#include "gt/fusion/fuse.h"
 #include "gt/passes/chunk/chunk.h"
 #include "gt/passes/cleanup/canonicalize.h"
 #include "gt/passes/cleanup/common_subexpression_elimination.h"
@@ -52,6 +53,7 @@ constexpr std::array kPasses = {
     PassEntry{"staged_recompute", Make<StagedRecompute>},
     PassEntry{"bucket_by_size", Make<BucketBySize>},
     PassEntry{"prefetch_collectives", Make<PrefetchCollectives>},
+    PassEntry{"fuse", Make<Fuse>},
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "gt/base/text.h"
+#include "gt/fusion/fuse.h"
 #include "gt/passes/cleanup/canonicalize.h"
 #include "gt/passes/cleanup/common_subexpression_elimination.h"
 #include "gt/passes/cleanup/concretize.h"
@@ -66,12 +67,16 @@ std::vector<std::string> SpecsOf(const PipelineOptions& options) {
   add(options.dense_regions, SpecOf<FsdpDenseRegions>);
   add(options.overlap.has_value(), [&] { return SpecOf<EpOverlapSchedule>(*options.overlap); });
   add(options.concretize, SpecOf<Concretize>);
+  // Last, so that recomputation, chunks, buckets and schedules see operators. It moves nothing across
+  // what a schedule is about.
+  add(options.fuse.has_value(), [&] { return SpecOf<Fuse>(*options.fuse); });
   return specs;
 }
 
 bool EndsThePipeline(const std::unique_ptr<Pass>& pass) {
   const std::string_view name = pass->info().name;
-  return name == "ep_overlap_schedule" || name == "prefetch_collectives" || name == "concretize";
+  return name == "ep_overlap_schedule" || name == "prefetch_collectives" ||
+         name == "concretize" || name == "fuse";
 }
 
 }  // namespace

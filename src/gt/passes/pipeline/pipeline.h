@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "gt/fusion/fuse_options.h"
 #include "gt/passes/chunk/chunk.h"
 #include "gt/passes/framework/pass.h"
 #include "gt/passes/memory/cpu_offload.h"
@@ -25,15 +26,18 @@ struct PipelineOptions {
   std::optional<EpOverlapOptions> overlap = {};
   bool dense_regions = false;
   bool concretize = false;  // the size that was left open to be cut
+  std::optional<FuseOptions> fuse = {};
 };
 
 // The passes of a train step as text (passes/framework/registry.h); the options say which of them run:
 //   dce, canonicalize, cse, dce, memory_policy, rematerialize, cpu_offload, reshard_after_forward,
 //   measure_peak, chunk, dce, isolate_ep_process_group, separate_count_exchanges,
-//   reassign_fsdp_all_gathers, bucket_fsdp, fsdp_dense_regions, ep_overlap_schedule, concretize
+//   reassign_fsdp_all_gathers, bucket_fsdp, fsdp_dense_regions, ep_overlap_schedule, concretize,
+//   fuse
 // Cleaning is first, so that every later pass sees one form of everything and pays for no dead
 // node. Chunking is before bucketing, while collectives are still one per parameter, and
-// scheduling after whatever moves collectives, so that nothing undoes the schedule.
+// scheduling after whatever moves collectives, so that nothing undoes the schedule. Fusion is last:
+// all others see plain operators.
 std::string DefaultPipelineText(const PipelineOptions& options = {});
 PassList DefaultPipeline(const PipelineOptions& options = {});
 

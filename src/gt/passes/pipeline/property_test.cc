@@ -136,12 +136,14 @@ void CheckSeed(uint64_t seed, const std::string& passes) {
   };
   const auto difference = DifferenceOf(expected, actual);
   ASSERT_FALSE(difference.has_value()) << *difference << ": " << message();
+  // With less memory in use, more can be fused.
+  if (passes.starts_with("fuse")) return;
   ASSERT_FALSE(manager.Run(*graph).changed) << "a second run changes something: " << message();
 }
 
 TEST(PassProperties, HoldOnRandomGraphs) {
-  for (const char* passes :
-       {"dce", "canonicalize", "cse", "cse{cross_phase=all}", "dce,canonicalize,cse,dce"}) {
+  for (const char* passes : {"dce", "canonicalize", "cse", "cse{cross_phase=all}",
+                             "dce,canonicalize,cse,dce", "fuse{any_device=true}"}) {
     for (uint64_t seed = 0; seed < 1000; ++seed) {
       CheckSeed(seed, passes);
       if (HasFatalFailure()) return;
