@@ -158,7 +158,8 @@ TEST(Replanning, PlansForTheLoadsThatItIsGiven) {
     std::unique_ptr<Graph> even = captured.replanner->Unordered();
     captured.replanner->Order(*even);
     EXPECT_EQ(even->Hash(), captured.graph->Hash()) << "the plan for even loads again";
-    EXPECT_EQ(even->node_count(), heavy->node_count());
+    // Nodes are not counted: the order decides what is next to each other, and so what is fused.
+    EXPECT_EQ(even->outputs().size(), heavy->outputs().size());
   });
 }
 
