@@ -41,9 +41,9 @@ and flags as far as they mean the same:
 Differences that no table shows: data sets are files (`training.dataset_path`), not names of the
 Hugging Face hub; `activation_checkpoint.mode selective` with `op` is `compile.memory_policy eager`,
 and no policy changes a bit of the results; the step is always captured as one graph, which gives
-the bits of the eager step. `compile.inductor_compilation` is `none` unless it is set, `regional`
-and `full` run operators as long as no kernels are generated for them, and `autoparallel_backend` is
-the policy of AutoParallel's own compile backend ([design.md](design.md), policies after the trace),
+the bits of the eager step. `compile.inductor_compilation` is `full` unless it is set, its kernels
+are gt's own and keep eager's bits ([kernels.md](kernels.md)), and `autoparallel_backend` is the
+policy of AutoParallel's own compile backend ([design.md](design.md), policies after the trace),
 which torchtitan no longer has; its `ac_stage_size_in_GiB`, `max_topo_span`, `max_compute_pre_fetch`
 and `max_in_flight_gb` are options of `[compile]`. Like there it needs `compile.mode aot_fx_trace`;
 replicas, context parallelism, and tensor parallelism for mixtures of experts are no reason to

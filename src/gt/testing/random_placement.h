@@ -27,7 +27,7 @@ inline placement::Placement RandomPlacement(const placement::PlaceProblem& probl
   }
   for (placement::Edge& edge : labels.edges) edge.factor = 1;
   placement::SolverOptions options;
-  options.quick = true;
+  options.work_limit = 1e7;  // any labels will do
   const placement::LabelSolution solution = Solve(labels, options);
   placement::Placement placement;
   placement.feasible = solution.feasible;

@@ -9,10 +9,10 @@
 #include "gt/base/text.h"
 #include "gt/config/auto_switch.h"
 #include "gt/config/option_struct.h"
+#include "gt/fusion/fuse_options.h"
 #include "gt/passes/autoparallel/bucket_by_size_options.h"
 #include "gt/passes/autoparallel/prefetch_collectives_options.h"
 #include "gt/passes/autoparallel/staged_recompute_options.h"
-#include "gt/fusion/fuse_options.h"
 #include "gt/passes/chunk/chunk_options.h"
 #include "gt/passes/fsdp/bucket_fsdp_options.h"
 #include "gt/passes/memory/cpu_offload_options.h"
@@ -36,7 +36,6 @@ inline constexpr std::array<std::string_view, 2> kEnumNames<ExecutorKind> = {"fa
 template <>
 inline constexpr std::array<std::string_view, 4> kEnumNames<InductorCompilation> = {
     "none", "regional", "full", "autoparallel_backend"};
-
 
 struct EpOverlapSection {
   GT_OPTION(AutoSwitch, enabled, AutoSwitch::kFalse, Any(),
@@ -129,7 +128,8 @@ struct CompileSection {
       InductorCompilation, inductor_compilation, InductorCompilation::kFull, Any(),
       "on a GPU, compute groups of operators of the captured step in one generated kernel each, "
       "bit for bit as the operators do: full, wherever that is possible; regional, inside of "
-      "the modules that fusion_modules names; none, nowhere; autoparallel_backend is full, with the "
+      "the modules that fusion_modules names; none, nowhere; autoparallel_backend is full, with "
+      "the "
       "policy of AutoParallel's backend in place of memory_policy, fsdp_prefetch and ep_overlap");
   GT_OPTION_OF(
       FuseOptions, modules, fusion_modules,

@@ -1,11 +1,11 @@
 // All passes. A new one is a line here and an include above it.
 #include <array>
 
+#include "gt/fusion/fuse.h"
 #include "gt/passes/autoparallel/bucket_by_size.h"
 #include "gt/passes/autoparallel/prefetch_collectives.h"
 #include "gt/passes/autoparallel/staged_recompute.h"
 #include "gt/passes/autoparallel/tag_parameter_gathers.h"
-#include "gt/fusion/fuse.h"
 #include "gt/passes/chunk/chunk.h"
 #include "gt/passes/cleanup/canonicalize.h"
 #include "gt/passes/cleanup/common_subexpression_elimination.h"

@@ -75,8 +75,8 @@ std::vector<std::string> SpecsOf(const PipelineOptions& options) {
 
 bool EndsThePipeline(const std::unique_ptr<Pass>& pass) {
   const std::string_view name = pass->info().name;
-  return name == "ep_overlap_schedule" || name == "prefetch_collectives" ||
-         name == "concretize" || name == "fuse";
+  return name == "ep_overlap_schedule" || name == "prefetch_collectives" || name == "concretize" ||
+         name == "fuse";
 }
 
 }  // namespace
