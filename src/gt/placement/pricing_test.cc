@@ -66,8 +66,9 @@ TEST_F(Pricing4x8, AxesAreFlattened) {
   ExpectSteps(MoveOf("S(0)S(0)", "RR"), {{Collective::kAllGather, 0b11, 4 * kMiB}});
   ExpectSteps(MoveOf("PP", "RR"), {{Collective::kAllReduce, 0b11, 4 * kMiB}});
   ExpectSteps(MoveOf("PP", "S(0)S(0)"), {{Collective::kReduceScatter, 0b11, 4 * kMiB}});
-  ExpectSteps(MoveOf("S(0)S(1)", "RR"),
-              {{Collective::kAllGather, 0b01, kMiB / 2}, {Collective::kAllGather, 0b10, 4 * kMiB}});
+  // Several dimensions as well.
+  ExpectSteps(MoveOf("S(0)S(1)", "RR"), {{Collective::kAllGather, 0b11, 4 * kMiB}});
+  ExpectSteps(MoveOf("PP", "S(0)S(1)"), {{Collective::kReduceScatter, 0b11, 4 * kMiB}});
 }
 
 // First what makes the tensor smaller, last what makes it larger.
