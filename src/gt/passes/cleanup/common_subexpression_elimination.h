@@ -16,7 +16,7 @@ struct CommonSubexpressionEliminationOptions {
   GT_OPTION(CrossPhase, cross_phase, CrossPhase::kViews, Any(),
             "what may be shared between forward, loss and backward: a value that backward computes "
             "anew need not be kept until then, a view costs nothing either way");
-  GT_OPTION(int64_t, max_factory_bytes, 64 * 1024, AtLeast(0),
+  GT_OPTION(int64_t, max_factory_bytes, int64_t{64} * 1024, AtLeast(0),
             "tensors made from nothing (zeros, arange) are shared up to this size; holding a "
             "larger one costs more than making it again");
   GT_END_OPTIONS(CommonSubexpressionEliminationOptions);

@@ -200,8 +200,10 @@ class Rewriter {
     Placed placed{layout, kMeshOrder};
     if (!used) return placed.order;
     AxisList gathered;
-    for (int8_t axis = 0; axis < mesh().axes(); ++axis) {
-      if ((*used)[axis] == kWhole && layout[axis] >= 0) gathered.push_back(axis);
+    for (int axis = 0; axis < mesh().axes(); ++axis) {
+      if ((*used)[axis] == kWhole && layout[axis] >= 0) {
+        gathered.push_back(static_cast<int8_t>(axis));
+      }
     }
     placed.MoveInside(gathered);
     return placed.order;
@@ -424,8 +426,9 @@ class Rewriter {
   std::vector<Value*> Compute(ShardedCall& call, const NodeLayouts& layouts) {
     const Node& node = call.node;
     AxisList masked, statistics, random, sliced, travels;
-    for (int8_t axis = 0; axis < mesh().axes(); ++axis) {
+    for (int number = 0; number < mesh().axes(); ++number) {
       if (node.result_count() == 0) break;
+      const auto axis = static_cast<int8_t>(number);
       const PieceRow& row = RowAlong(node, layouts, axis);
       if (row.exchanged != PieceRow::kNothing) travels.push_back(axis);
       switch (row.method) {
@@ -460,6 +463,7 @@ class Rewriter {
     }
     const Node* made = Emit(node, call.operands, call.args);
     std::vector<Value*> results;
+    results.reserve(static_cast<size_t>(made->result_count()));
     for (int32_t i = 0; i < made->result_count(); ++i) results.push_back(made->result(i));
     return results;
   }

@@ -28,7 +28,7 @@ Value* NodeMaker::Permute(Value* x, const std::vector<int64_t>& dims) {
   return Make("aten::permute").Set("self", x).Set("dims", std::move(order)).Result();
 }
 
-Value* NodeMaker::Slice(Value* x, int64_t dim, Dim begin, Dim length) {
+Value* NodeMaker::Slice(Value* x, int64_t dim, const Dim& begin, const Dim& length) {
   if (begin.Is(0) && x->type().sizes[static_cast<size_t>(dim)] == length) return x;
   return Make("aten::slice.Tensor")
       .Set("self", x)

@@ -27,7 +27,7 @@ class NodeMaker {
   Value* View(Value* x, Shape sizes);
   Value* ViewAs(Value* x, DType dtype);  // of the same width
   Value* Permute(Value* x, const std::vector<int64_t>& dims);
-  Value* Slice(Value* x, int64_t dim, Dim begin, Dim length);
+  Value* Slice(Value* x, int64_t dim, const Dim& begin, const Dim& length);
   Value* PadEnd(Value* x, int64_t dim, int64_t missing);
   Value* Concatenate(const std::vector<Value*>& parts, int64_t dim);
   Value* Arange(Dim end, Device device);

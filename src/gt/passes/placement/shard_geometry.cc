@@ -69,7 +69,7 @@ std::vector<int64_t> MeshRank::RanksAlong(const AxisList& axes) const {
     auto coordinates = coordinates_;
     int64_t rest = index;
     for (size_t i = axes.size(); i-- > 0;) {
-      coordinates[static_cast<size_t>(axes[i])] = rest % mesh_.size(axes[i]);
+      coordinates[static_cast<uint8_t>(axes[i])] = rest % mesh_.size(axes[i]);
       rest /= mesh_.size(axes[i]);
     }
     ranks.push_back(at(coordinates));
@@ -134,8 +134,8 @@ TensorBox BoxOf(const Placed& placed, const placement::Pieces& pieces, const Mes
 
 AxisList WholeAxes(const placement::Layout& layout, int axes) {
   AxisList whole;
-  for (int8_t axis = 0; axis < axes; ++axis) {
-    if (layout[axis] == kWhole) whole.push_back(axis);
+  for (int axis = 0; axis < axes; ++axis) {
+    if (layout[axis] == kWhole) whole.push_back(static_cast<int8_t>(axis));
   }
   return whole;
 }

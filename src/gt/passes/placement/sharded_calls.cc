@@ -18,6 +18,7 @@ int64_t CutDim(const Placed& at, const placement::Pieces& pieces, const AxisList
 
 std::vector<Value*> ResultsOf(const Node& node) {
   std::vector<Value*> results;
+  results.reserve(static_cast<size_t>(node.result_count()));
   for (int32_t i = 0; i < node.result_count(); ++i) results.push_back(node.result(i));
   return results;
 }
