@@ -30,6 +30,9 @@ class StepCompiler {
   StepCompiler(const Config& config, const Mesh& mesh, World* world, c10::Device device,
                Audience audience = Audience::kJob);
 
+  // Groups of a placed step that the world does not have are those of this mesh.
+  void PlaceOn(placement::DeviceMesh mesh) { costs_.PlaceOn(std::move(mesh)); }
+
   // All passes, with chunks as `overlap` says (its `enabled` is not auto).
   PipelineReport Compile(Graph& graph, const EpOverlapSection& overlap);
 

@@ -9,6 +9,7 @@
 #include "gt/base/resources.h"
 #include "gt/dist/world_groups.h"
 #include "gt/exec/measure_costs.h"
+#include "gt/passes/placement/shard_geometry.h"
 #include "gt/sim/cluster_path.h"
 #include "gt/storage/file_writer.h"
 
@@ -103,14 +104,20 @@ void StepCosts::Learn(const Graph& graph) {
 
 std::map<std::string, GroupSpan, std::less<>> StepCosts::SpansOf(const Graph& graph) {
   std::map<std::string, GroupSpan, std::less<>> spans;
-  if (world_ == nullptr) return spans;
+  if (world_ == nullptr && !placed_on_) return spans;
   for (const Node* node : graph.nodes()) {
     if (node->op().group_arg < 0) continue;
     const auto& name = GroupOf(*node);
     if (spans.contains(name)) continue;
-    if (const Group* group = FindSource(*world_, name)) {
-      spans.emplace(name,
-                    SlowestSpan(group->ranks, world_->size(), links().cluster().gpus_per_node));
+    const int64_t gpus_per_node = links().cluster().gpus_per_node;
+    if (const Group* group = world_ == nullptr ? nullptr : FindSource(*world_, name)) {
+      spans.emplace(name, SlowestSpan(group->ranks, world_->size(), gpus_per_node));
+    } else if (placed_on_) {
+      placement::AxisMask axes = 0;
+      for (int8_t axis : AxesOfMeshGroup(std::string_view(name).substr(0, name.find('.')))) {
+        axes = static_cast<placement::AxisMask>(axes | 1 << axis);
+      }
+      if (axes != 0) spans.emplace(name, placed_on_->Span(axes, gpus_per_node));
     }
   }
   return spans;

@@ -10,6 +10,7 @@
 
 #include "gt/dist/world.h"
 #include "gt/job/config.h"
+#include "gt/placement/device_mesh.h"
 #include "gt/sim/cost_model.h"
 #include "gt/sim/link_model.h"
 
@@ -19,6 +20,9 @@ class StepCosts {
  public:
   // `world` may be null: groups are then as large as the graph says, on neighboring ranks.
   StepCosts(const Config& config, World* world, c10::Device device);
+
+  // Groups that a placed step names, and that `world` does not have, are those of this mesh.
+  void PlaceOn(placement::DeviceMesh mesh) { placed_on_ = std::move(mesh); }
 
   // For a graph of this job; the first rank measures what is not known yet, if that is wanted. The
   // model must not outlive this object.
@@ -40,6 +44,7 @@ class StepCosts {
   Config config_;
   World* world_;
   c10::Device device_;
+  std::optional<placement::DeviceMesh> placed_on_;
   std::optional<LinkModel> links_;  // read when they are needed: most steps of one rank never do
   std::string file_;
   bool uses_table_ = false;
