@@ -20,6 +20,8 @@ Config GlobalConfig(const Config& config, int64_t ranks, const LanguageModel& mo
   global.training.local_batch_size = GlobalBatch(config, ranks);
   global.compile.ep_overlap.enabled = AutoSwitch::kFalse;
   global.compile.enable_autoparallel = false;
+  global.compile.inductor_compilation =
+      InductorCompilation::kNone;  // operators are placed, not kernels
   // Parts of the loss that a rank's share of the tokens needs; placement shards each of them.
   if (global.training.loss_chunks == 0) {
     Config local = config;

@@ -56,6 +56,8 @@ class Enumerator {
       for (size_t i = 0; i < states.size(); ++i) {
         layouts[i][axis] = states[i];
         if (states[i] < 0) continue;
+        // A row of experts may name a piece that a result of another shape does not have.
+        if (static_cast<size_t>(states[i]) >= pieces[i].size()) return false;
         const Piece& piece = pieces[i][static_cast<size_t>(states[i])];
         const int64_t ways = WaysOf(layouts[i], pieces[i], mesh())[static_cast<size_t>(states[i])];
         if (piece.limit() < ways || (row.multiple > 0 && row.multiple % ways != 0)) return false;
@@ -112,6 +114,7 @@ class Enumerator {
       const PieceRow& row = *chosen_[static_cast<size_t>(axis)];
       if (!row.divides) continue;
       auto [pieces, piece] = CutBy(row);
+      if (static_cast<size_t>(piece) >= pieces->size()) continue;  // a number: nothing to divide
       ways.try_emplace({pieces, piece}, 1).first->second *= mesh().size(axis);
     }
     double work = 1;
