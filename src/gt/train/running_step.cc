@@ -28,7 +28,8 @@ RunningStep::RunningStep(Job& job, std::optional<StepPlan> plan, int64_t first_s
   step_ = MakeCapturedStep(
       *job.model, std::move(plan->compiled),
       {.executor = compile.executor,
-       .device_graph = compile.cuda_graphs,
+       .device_graphs = plan->cuda_graphs,
+       .records_collectives = FactsOf(job.world.backend()).recordable,
        .kernel_store = compile.kernel_cache.empty() ? fusion::DefaultKernelFolder()
                                                     : std::filesystem::path(compile.kernel_cache),
        .memory = memory_});
