@@ -96,15 +96,17 @@ TEST_F(RecordedOnGpu, ReplaysHaveTheBitsOfOrdinaryRuns_gpu) {
 TEST_F(RecordedOnGpu, ReplaysDrawWhatOrdinaryRunsDraw_gpu) {
   const auto graph = Parse(R"(graph @step(%x: input "x" f32[1000] @cuda:0) {
     %s = gt::generator_state(device = "cuda:0") : u8[16]
-    %a, %m = aten::native_dropout(%x, p = 0.3, train = true) : f32[1000] @cuda:0, bool[1000] @cuda:0
-    %b = aten::exp(%a) : f32[1000] @cuda:0
-    %c, %k = aten::native_dropout(%b, p = 0.2, train = true) : f32[1000] @cuda:0, bool[1000] @cuda:0
+    %a = aten::bernoulli.p(%x, p = 0.3) : f32[1000] @cuda:0
+    %b = aten::add.Tensor(%a, %x) : f32[1000] @cuda:0
+    %c = aten::bernoulli.p(%b, p = 0.2) : f32[1000] @cuda:0
     %now = gt::set_generator_state(%s, device = "cuda:0") : u8[16]
-    %d, %l = aten::native_dropout(%x, p = 0.3, train = true) : f32[1000] @cuda:0, bool[1000] @cuda:0
+    %d = aten::bernoulli.p(%x, p = 0.3) : f32[1000] @cuda:0
     %then = gt::set_generator_state(%now, device = "cuda:0") : u8[16]
     %e = aten::sub.Tensor(%a, %d) : f32[1000] @cuda:0
-    %f, %o = aten::native_dropout(%c, p = 0.5, train = true) : f32[1000] @cuda:0, bool[1000] @cuda:0
-    return result "f" %f, result "e" %e
+    %f = aten::bernoulli.p(%c, p = 0.5) : f32[1000] @cuda:0
+    %g = aten::add.Tensor(%f, %b) : f32[1000] @cuda:0
+    %h = aten::add.Tensor(%g, %c) : f32[1000] @cuda:0
+    return result "h" %h, result "e" %e
   })");
   Verify(*graph);
   for (const bool own : {false, true}) {

@@ -142,7 +142,7 @@ TEST_F(KernelFaults, ProcessesMayCompileTheSameKernel) {
 }
 
 // In a process of its own, since the library is looked for once.
-TEST_F(KernelFaults, WithoutTheCompilerOnlyWhatIsKeptIsThere) {
+TEST(WithoutNvrtc, OnlyKernelsThatAreKeptAreThere) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
