@@ -124,6 +124,12 @@ bool RecordedProgram::Fits(std::span<const at::Tensor> inputs) const {
 }
 
 std::vector<at::Tensor> RecordedProgram::Record(std::span<const at::Tensor> inputs) {
+  // What a run that has thrown has left behind.
+  held_.clear();
+  for (Span& span : spans_) {
+    span.graph.reset();
+    span.left.clear();
+  }
   graphs_ = make_graphs_();
   if (!graphs_) {
     failure_ = "there is no library for them";
