@@ -38,6 +38,9 @@ bool DependsOnData(const Node& node, const ShapeEnv& shapes) {
   for (const Argument& argument : node.args()) {
     if (DependsOnData(argument, shapes)) return true;
   }
+  for (const Dim& offset : node.view_offsets()) {
+    if (shapes.HasDataSymbol(offset)) return true;
+  }
   if (const Graph* body = FusedBody(node)) {
     for (const Node* inner : body->nodes()) {
       if (DependsOnData(*inner, shapes)) return true;
@@ -61,6 +64,8 @@ class SpanFinder {
     nodes_.reserve(static_cast<size_t>(graph.node_count()));
     for (const Node* node : graph.nodes()) {
       nodes_.push_back(node);
+      moves_.push_back(node->op().is_view() && (DependsOnData(*node, graph.shapes()) ||
+                                                Moves(*node->TensorArg(node->op().view_arg()))));
       parts_.push_back(PartOf(*node));
     }
   }
@@ -76,8 +81,16 @@ class SpanFinder {
  private:
   Part& Of(const Node& node) { return parts_[static_cast<size_t>(node.number())]; }
 
+  // Whether it is a view of other elements in every step.
+  bool Moves(const Value& value) const {
+    return !value.is_input() && moves_[static_cast<size_t>(value.producer()->number())];
+  }
+
   Part PartOf(const Node& node) const {
     if (node.op().is_view()) return Part::kView;
+    for (int32_t i = 0; i < node.operand_count(); ++i) {
+      if (Moves(*node.operand(i))) return Part::kBetween;
+    }
     const bool collective = node.op().collective != Collective::kNone;
     const bool host = collective ? !options_.records_collectives : HostTakesPart(node);
     if (host || !RunsOnDevice(node) || DependsOnData(node, graph_.shapes())) {
@@ -251,7 +264,10 @@ class SpanFinder {
       }
       if (!InSpan(*node) || !node->op().is_view()) continue;
       const Value& root = RootOf(*node->TensorArg(node->op().view_arg()));
-      if (IsFree(root) && !fixed.contains(&root)) found_.loose_views.push_back(node);
+      const bool elsewhere = IsFree(root) && !fixed.contains(&root);
+      if (elsewhere || moves_[static_cast<size_t>(node->number())]) {
+        found_.loose_views.push_back(node);
+      }
     }
   }
 
@@ -260,6 +276,7 @@ class SpanFinder {
   std::unordered_set<const Value*> constants_;
   std::vector<const Node*> nodes_;
   std::vector<Part> parts_;    // by node
+  std::vector<bool> moves_;    // by node: a view that depends on data
   std::vector<bool> in_span_;  // by node
   RecordedSpans found_;
 };

@@ -39,7 +39,7 @@ struct RecordedSpans {
   // after the wait, so the wait's result is named, unless the collective or transfer can write into
   // memory that it is given: then its own.
   std::vector<const Value*> fixed;
-  // Views inside of spans that show memory at no fixed address, for nodes between spans.
+  // Views inside of spans that show other memory in every step, for nodes between spans.
   std::vector<const Node*> loose_views;
   int32_t kernels = 0;  // in spans
   int32_t between = 0;  // nodes outside, views not counted

@@ -61,7 +61,23 @@ TEST(RecordedSpans, SizesFromDataRunBetween) {
     %c = aten::mul.Tensor(%b, %s) : f32[8] @cuda:0
     return result "c" %c
   })"),
-            "[ m ]1 read part [ a row b ]2 e s [ c ]1; fixed s; 3 between");
+            "[ m ]1 read part [ a row b ]2 e s [ c ]1; fixed s; loose row; 3 between");
+}
+
+// As many elements in every step, but not the same ones.
+TEST(RecordedSpans, ViewsThatMoveAreReadBetween) {
+  EXPECT_EQ(SpansOf(R"(graph @step(%x: input "x" f32[8] @cuda:0, %n: input "n" i64[1] @cuda:0) {
+    symbols { u0: data, hint 3, range [0, 4] }
+    gt::read_ints(%n) binds [u0]
+    %a = aten::neg(%x) : f32[8] @cuda:0
+    %part = aten::slice.Tensor(%a, start = u0, end = u0 + 4) : f32[4] @cuda:0 offset [u0]
+    %row = aten::unsqueeze(%part, dim = 0) : f32[1, 4] @cuda:0
+    %b = aten::exp(%a) : f32[8] @cuda:0
+    %c = aten::neg(%row) : f32[1, 4] @cuda:0
+    %d = aten::exp(%c) : f32[1, 4] @cuda:0
+    return result "b" %b, result "d" %d
+  })"),
+            "read [ a part row b ]2 c [ d ]1; fixed c; loose part; loose row; 2 between");
 }
 
 // Only nodes between spans look at the view of what is made between them: nothing need be copied.

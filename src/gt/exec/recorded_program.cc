@@ -124,6 +124,12 @@ bool RecordedProgram::Fits(std::span<const at::Tensor> inputs) const {
 }
 
 std::vector<at::Tensor> RecordedProgram::Record(std::span<const at::Tensor> inputs) {
+  // What a run that has thrown has left behind.
+  held_.clear();
+  for (Span& span : spans_) {
+    span.graph.reset();
+    span.left.clear();
+  }
   graphs_ = make_graphs_();
   if (!graphs_) {
     failure_ = "there is no library for them";
@@ -210,8 +216,8 @@ void RecordedProgram::RecordSpan(const Action& action) {
   span.graph = graphs_->Make();
   try {
     Recording recording;
-    span.graph->Capture([this, written, first = action.first, last = action.last] {
-      program_.RunRange(first, last);
+    span.graph->Capture([this, &span, written, first = action.first, last = action.last] {
+      RunThrough(span, written, first, last);
       std::vector<at::Tensor> left;
       for (Register result : written) {
         if (At(result).defined()) left.push_back(At(result));
@@ -233,6 +239,22 @@ void RecordedProgram::RecordSpan(const Action& action) {
     if (At(result).defined()) span.left.emplace_back(result, Unowned(At(result)));
   }
   span.graph->Replay();
+}
+
+// What loose views look at may be gone at the end of the span.
+void RecordedProgram::RunThrough(Span& span, const std::vector<Register>& written, size_t first,
+                                 size_t last) {
+  span.viewed.clear();
+  size_t at = first;
+  for (size_t loose : span.loose) {
+    program_.RunRange(at, loose);
+    const Register base = program_.instructions_[loose].tensors[0].source;
+    if (std::find(written.begin(), written.end(), base) != written.end()) {
+      span.viewed.emplace_back(base, Unowned(At(base)));
+    }
+    at = loose;
+  }
+  program_.RunRange(at, last);
 }
 
 void RecordedProgram::RecordFixed(const Action& action) {
@@ -347,17 +369,18 @@ void RecordedProgram::ReplayAction(const Action& action) {
 void RecordedProgram::ReplaySpan(const Action& action) {
   Span& span = spans_[action.index];
   program_.at_ = action.first;
+  for (const auto& [viewed, tensor] : span.viewed) At(viewed) = tensor;
+  for (size_t i : span.loose) {
+    Program::Instruction& view = program_.instructions_[i];
+    program_.Prepare(view);
+    program_.Execute(view);
+  }
   span.graph->Replay();
   if (!span.calls.empty()) {
     const c10::impl::VirtualGuardImpl guard(graphs_->device().type());
     auto done = std::make_shared<c10::Event>(graphs_->device().type());
     done->record(guard.getStream(graphs_->device()));
     for (const Recording::Replayed& call : span.calls) call(done);
-  }
-  for (size_t i : span.loose) {
-    Program::Instruction& view = program_.instructions_[i];
-    program_.Prepare(view);
-    program_.Execute(view);
   }
   for (const auto& [left, tensor] : span.left) At(left) = tensor;
   for (Register dropped : span.dropped) At(dropped).reset();

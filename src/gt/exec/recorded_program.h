@@ -55,7 +55,8 @@ class RecordedProgram {
     std::unique_ptr<DeviceGraph> graph;
     std::vector<std::pair<Register, at::Tensor>> left;  // what later instructions read of it
     std::vector<Register> dropped;                      // last read in it
-    std::vector<size_t> loose;                          // instructions that run all the same
+    std::vector<size_t> loose;  // instructions that run all the same: views for others
+    std::vector<std::pair<Register, at::Tensor>> viewed;  // what they look at, of the span's own
     std::vector<Recording::Replayed> calls;
   };
   // One thing after another, in the order of the program.
@@ -79,6 +80,7 @@ class RecordedProgram {
   void RecordAction(const Action& action);
   void RecordRun(const Action& action);
   void RecordSpan(const Action& action);
+  void RunThrough(Span& span, const std::vector<Register>& written, size_t first, size_t last);
   void RecordFixed(const Action& action);
   void RecordInto(const Action& action);
   void HoldUntilWait(const Program::Instruction& instruction);

@@ -154,6 +154,27 @@ TEST(RecordedProgram, FixedValuesKeepTheirLayout) {
   }
 }
 
+// A view of other elements in every run, of what the span itself makes and does not leave behind.
+TEST(RecordedProgram, ViewsMayMove) {
+  Fixture fixture(R"(graph @step(%x: input "x" f32[8], %n: input "n" i64[1]) {
+    symbols { u0: data, hint 3, range [0, 4] }
+    gt::read_ints(%n) binds [u0]
+    %a = aten::neg(%x) : f32[8]
+    %b = aten::exp(%a) : f32[8]
+    %part = aten::slice.Tensor(%a, start = u0, end = u0 + 4) : f32[4] offset [u0]
+    %row = aten::unsqueeze(%part, dim = 0) : f32[1, 4]
+    %e = aten::exp(%b) : f32[8]
+    %c = aten::neg(%row) : f32[1, 4]
+    %d = aten::exp(%c) : f32[1, 4]
+    return result "e" %e, result "d" %d
+  })",
+                  {0, 1});
+  for (int64_t first : {1, 3, 0, 4}) {
+    fixture.ExpectSame({at::randn({8}), at::full({1}, first, at::kLong)});
+  }
+  EXPECT_EQ(fixture.replays, 4 * 2);
+}
+
 // What cannot be recorded is named, and runs as if nothing had been tried.
 class RefusingGraphs : public FakeGraphs {
  public:

@@ -182,9 +182,14 @@ class CapturedStep : public TrainStep {
       log::Warn("no CUDA graphs, instructions run one by one: {}", recorded_->failure());
       return;
     }
-    log::Info("CUDA graphs: {} {} of {} kernels recorded ({}), {} instructions between",
-              spans_.spans.size(), spans_.spans.size() == 1 ? "span" : "spans", spans_.kernels,
-              ByteText(recorded_->bytes()), spans_.between);
+    MemoryOptions options = memory_;
+    options.recordings = SpanOptions{.records_collectives = records_collectives_};
+    log::Info(
+        "CUDA graphs: {} {} of {} kernels recorded, {} instructions between; they hold {} "
+        "(predicted {})",
+        spans_.spans.size(), spans_.spans.size() == 1 ? "span" : "spans", spans_.kernels,
+        spans_.between, ByteText(recorded_->bytes()),
+        ByteText(MeasureMemory(*graph_, options).recording_pool));
   }
 
   struct Target {
