@@ -99,7 +99,7 @@ class Job {
           gt::Compile({.model = *model_, .config = config_, .device = device});
       nodes_ = captured.graph->node_count();
       step_ = gt::MakeCapturedStep(*model_, std::move(captured),
-                                   {.device_graph = std::getenv("GT_BENCH_NO_GRAPHS") == nullptr});
+                                   {.device_graphs = std::getenv("GT_BENCH_NO_GRAPHS") == nullptr});
     }
     auto numbers = at::randint(model_->vocab_size(), {c.batch, c.length + 1}, at::kLong);
     batch_.tokens = numbers.narrow(1, 0, c.length).contiguous().to(device);

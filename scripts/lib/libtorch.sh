@@ -1,8 +1,9 @@
 # Finds libtorch 2.11, or installs it into the user's cache, where all checkouts share it.
 
 torch_release=2.11.0
-# All that libtorch's CPU half needs of CUDA; with a driver, pip brings the whole list instead.
-torch_lean_extras=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+# All that libtorch's CPU half needs of CUDA, and the compiler of generated kernels; with a driver, pip brings the whole
+# list instead.
+torch_lean_extras=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 nvidia-cuda-nvrtc==13.0.88)
 # Headers that the CUDA runtime's own include: without them gt is built without CUDA graphs.
 torch_headers=(nvidia-cuda-crt==13.0.88)
 

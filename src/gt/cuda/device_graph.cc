@@ -6,35 +6,161 @@
 #include <cuda_runtime_api.h>
 #define __CUDA_RUNTIME_H__
 
+#include <ATen/EmptyTensor.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+
+#include <mutex>
+#include <optional>
 
 namespace gt {
 namespace {
 
+namespace allocator = c10::cuda::CUDACachingAllocator;
+
+// One recording at a time: ranks that are threads of a process share allocator and driver.
+std::mutex& RecordingMutex() {
+  static auto* mutex = new std::mutex();
+  return *mutex;
+}
+
+// What the graphs of a step share.
+struct Pool {
+  Pool(int device, const at::Generator* generator)
+      : device(static_cast<c10::DeviceIndex>(device)), id(at::cuda::graph_pool_handle()) {
+    if (generator != nullptr) own_generator = *generator;
+    const c10::cuda::CUDAGuard guard(this->device);
+    // Of its own: streams of libtorch's pool are shared, and what others launch on one that is being
+    // recorded would become part of the recording.
+    C10_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  }
+  ~Pool() {
+    for (; holds > 0; --holds) allocator::releasePool(device, id);
+    cudaStreamDestroy(stream);
+  }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  c10::cuda::CUDAStream Stream() const { return c10::cuda::getStreamFromExternal(stream, device); }
+
+  const c10::DeviceIndex device;
+  const at::cuda::MempoolId_t id;
+  cudaStream_t stream = nullptr;
+  std::optional<at::Generator> own_generator;  // besides the device's
+  int holds = 0;                               // of the memory, besides those of the graphs
+};
+
+class Recorded : public at::cuda::CUDAGraph {
+ public:
+  // Brings everything back that capture_begin has changed; a recording that has failed is not ended by
+  // capture_end, which would throw half way.
+  void Abandon() {
+    cudaGraph_t broken = nullptr;
+    cudaStreamEndCapture(capture_stream_.stream(), &broken);
+    if (broken != nullptr) cudaGraphDestroy(broken);
+    cudaGetLastError();
+    try {
+      allocator::endAllocateToPool(capture_dev_, mempool_id_);
+      allocator::releasePool(capture_dev_, mempool_id_);
+    } catch (const c10::Error&) {  // it was not begun
+    }
+    for (auto& [state, increment] : captured_generator_states_) state->capturing_ = false;
+  }
+};
+
 class CudaGraph : public DeviceGraph {
  public:
-  void Capture(const std::function<void()>& body) override {
-    // Recording is not possible on the default stream.
-    c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
-    graph_.capture_begin();
+  explicit CudaGraph(std::shared_ptr<Pool> pool) : pool_(std::move(pool)) {}
+
+  void Capture(const Body& body) override {
+    const std::lock_guard lock(RecordingMutex());
+    const c10::cuda::CUDAStreamGuard guard(pool_->Stream());
+    if (pool_->own_generator) graph_.register_generator_state(*pool_->own_generator);
+    // Other threads may go on allocating and asking for events.
+    graph_.capture_begin(pool_->id, cudaStreamCaptureModeThreadLocal);
     try {
       body();
-    } catch (...) {
       graph_.capture_end();
+    } catch (...) {
+      graph_.Abandon();
       throw;
     }
-    graph_.capture_end();
   }
 
   void Replay() override { graph_.replay(); }
 
  private:
-  at::cuda::CUDAGraph graph_;
+  std::shared_ptr<Pool> pool_;
+  Recorded graph_;
+};
+
+class CudaGraphs : public DeviceGraphs {
+ public:
+  CudaGraphs(int device, const at::Generator* generator)
+      : pool_(std::make_shared<Pool>(device, generator)) {
+    const std::lock_guard lock(RecordingMutex());
+    allocator::emptyCache();
+  }
+  ~CudaGraphs() override {
+    const std::lock_guard lock(RecordingMutex());
+    pool_.reset();
+    allocator::emptyCache();
+  }
+
+  std::unique_ptr<DeviceGraph> Make() override { return std::make_unique<CudaGraph>(pool_); }
+
+  at::Tensor Empty(c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                   const at::TensorOptions& options) override {
+    // Not by at::empty, which fills memory when kernels must be deterministic: on this stream, the fill
+    // would overtake kernels that still use the memory.
+    const size_t bytes =
+        at::detail::computeStorageNbytes(sizes, strides, options.dtype().itemsize());
+    c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, Allocate(bytes));
+    auto impl = c10::make_intrusive<c10::TensorImpl>(
+        std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA), options.dtype());
+    impl->set_sizes_and_strides(sizes, strides);
+    return at::Tensor(std::move(impl));
+  }
+
+  c10::Device device() const override { return {c10::kCUDA, pool_->device}; }
+
+  int64_t bytes() const override {
+    int64_t bytes = 0;
+    for (const auto& segment : allocator::snapshot(pool_->id, /*include_traces=*/false).segments) {
+      bytes += static_cast<int64_t>(segment.total_size);
+    }
+    return bytes;
+  }
+
+ private:
+  c10::DataPtr Allocate(size_t bytes) {
+    const std::lock_guard lock(RecordingMutex());
+    const c10::cuda::CUDAStreamGuard guard(pool_->Stream());
+    allocator::beginAllocateToPool(
+        pool_->device, pool_->id,
+        [stream = pool_->stream](cudaStream_t other) { return other == stream; });
+    ++pool_->holds;
+    c10::DataPtr memory;
+    try {
+      memory = allocator::get()->allocate(bytes);
+    } catch (...) {
+      allocator::endAllocateToPool(pool_->device, pool_->id);
+      throw;
+    }
+    allocator::endAllocateToPool(pool_->device, pool_->id);
+    return memory;
+  }
+
+  std::shared_ptr<Pool> pool_;
 };
 
 }  // namespace
 }  // namespace gt
 
-extern "C" gt::DeviceGraph* gt_make_device_graph() { return new gt::CudaGraph(); }
+extern "C" gt::DeviceGraphs* gt_make_device_graphs(int device, const at::Generator* generator) {
+  return new gt::CudaGraphs(device, generator);
+}

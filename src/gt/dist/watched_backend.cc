@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include "gt/dist/collective_log.h"
+#include "gt/torch_bridge/recording.h"
 #include "gt/torch_bridge/scope.h"
 
 namespace gt {
@@ -83,6 +84,14 @@ WatchedBackend::WorkPtr WatchedBackend::Watched(const char* kind, at::TensorList
   for (const at::Tensor& tensor : tensors) {
     bytes += static_cast<int64_t>(tensor.nbytes());
     on_device |= !tensor.is_cpu();
+  }
+  if (Recording* recording = Recording::Active()) {
+    recording->AtEachReplay([this, kind = Name(kind), module = CurrentScope().module,
+                             bytes](const std::shared_ptr<c10::Event>& done) {
+      const int64_t number = record_.Begin(kind, group_, module, bytes);
+      if (watch_ != nullptr) record_.EndWhen(number, [done] { return done->query(); });
+    });
+    return start();  // what fails now fails the recording, and the collective runs for itself
   }
   int64_t number = record_.Begin(Name(kind), group_, CurrentScope().module, bytes);
   try {

@@ -6,9 +6,12 @@
 #include <fstream>
 #include <functional>
 
+#include "gt/exec/cuda_driver.h"
 #include "gt/exec/fused_kernels.h"
 #include "gt/exec/program.h"
 #include "gt/exec/reference.h"
+#include "gt/fusion/kernel_compiler.h"
+#include "gt/fusion/nvrtc.h"
 #include "gt/ir/builder.h"
 #include "gt/ir/text.h"
 #include "gt/testing/temp_folder.h"
@@ -239,6 +242,38 @@ TEST_F(FusedOnGpu, DamagedStoresCostTimeAndNothingElse_gpu) {
   const std::vector<at::Tensor> odd = {storage.slice(0, 1).view({64, 4096}), inputs[1]};
   EXPECT_TRUE(at::equal(Program(*graph, &kernels).Run(odd)[0].view(at::kShort),
                         RunReference(*graph, odd)[0].view(at::kShort)));
+}
+
+// A binary that is whole and of no use: for another GPU, as if it had been made for a newer driver. Kernels
+// that this process has loaded stay loaded, so each case is a kernel of its own.
+TEST_F(FusedOnGpu, WhatTheDriverRefusesIsMadeAgain_gpu) {
+  const fusion::Nvrtc* nvrtc = fusion::Nvrtc::Get();
+  ASSERT_NE(nvrtc, nullptr);
+  for (const bool other_gpu : {false, true}) {
+    std::string text = kSwiGlu;
+    for (size_t at = 0; (at = text.find("aten::silu", at)) != std::string::npos; ++at) {
+      text.replace(at, 10, other_gpu ? "aten::sigmoid" : "aten::tanh");
+    }
+    const auto graph = Parse(text);
+    const auto options = at::TensorOptions(at::Device(at::kCUDA, 0)).dtype(at::kBFloat16);
+    const std::vector<at::Tensor> inputs = {at::randn({64, 4096}, options),
+                                            at::randn({64, 4096}, options)};
+    const at::Tensor expected = RunReference(*graph, inputs)[0];
+    const auto source = fusion::MakeKernelSource(*FusedBody(*graph->first()));
+    ASSERT_TRUE(source);
+    const int architecture = CudaDriver::Get()->Architecture(0);
+    fusion::KernelStore store(folder_.path());
+    store.Put(fusion::KernelKey(*source, architecture) + ".cubin",
+              other_gpu ? nvrtc->Compile(source->text, source->name, 120).cubin : "no binary");
+    ::testing::internal::CaptureStderr();
+    const FusedKernels kernels(*graph, at::Device(at::kCUDA, 0), folder_.path());
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("the driver refuses"), std::string::npos) << said;
+    EXPECT_EQ(kernels.report().compiled, 1);
+    EXPECT_EQ(kernels.report().missing, "");
+    EXPECT_TRUE(at::equal(Program(*graph, &kernels).Run(inputs)[0].view(at::kShort),
+                          expected.view(at::kShort)));
+  }
 }
 
 }  // namespace

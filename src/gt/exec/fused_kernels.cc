@@ -11,10 +11,12 @@
 #include <mutex>
 #include <set>
 
+#include "gt/base/logging.h"
 #include "gt/base/text.h"
 #include "gt/exec/cuda_driver.h"
 #include "gt/exec/kernel_admission.h"
 #include "gt/fusion/kernel_compiler.h"
+#include "gt/fusion/nvrtc.h"
 #include "gt/torch_bridge/convert.h"
 
 namespace gt {
@@ -87,10 +89,11 @@ class CudaKernel : public FusedKernel {
   void Run(std::span<const at::Tensor> inputs, const Launch& launch,
            std::vector<at::Tensor>& outputs) const {
     const auto options = at::TensorOptions(device_);
-    const size_t first = outputs.size();
+    outputs.resize(launch.outputs.size());
     for (size_t i = 0; i < launch.outputs.size(); ++i) {
       const OutputLayout& layout = launch.outputs[i];
-      outputs.push_back(at::empty_strided(layout.sizes, layout.strides, options.dtype(dtypes_[i])));
+      if (outputs[i].defined()) continue;
+      outputs[i] = at::empty_strided(layout.sizes, layout.strides, options.dtype(dtypes_[i]));
     }
     const auto threads = static_cast<uint64_t>(launch.sizes.back());
     if (threads == 0) return;
@@ -99,8 +102,7 @@ class CudaKernel : public FusedKernel {
     std::vector<at::Tensor> copies;
     for (const at::Tensor& input : inputs)
       pointers.push_back(const_cast<void*>(input.const_data_ptr()));
-    for (size_t i = first; i < outputs.size(); ++i)
-      pointers.push_back(outputs[i].mutable_data_ptr());
+    for (const at::Tensor& output : outputs) pointers.push_back(output.mutable_data_ptr());
     for (const auto& [tensor, bytes] : source_.pointers) {
       void*& pointer = pointers[static_cast<size_t>(tensor)];
       if (reinterpret_cast<uintptr_t>(pointer) % static_cast<uintptr_t>(bytes) == 0) continue;
@@ -230,7 +232,7 @@ class KernelMaker {
       }
     }
     auto start = std::chrono::steady_clock::now();
-    const std::vector<fusion::CompiledKernel> compiled =
+    std::vector<fusion::CompiledKernel> compiled =
         fusion::CompileKernels(sources, driver_.Architecture(number_), store_);
     report_.compile_seconds += SecondsSince(start);
 
@@ -260,21 +262,46 @@ class KernelMaker {
   }
 
   std::vector<void*> Load(LoadedKernels& loaded, const std::vector<const KernelSource*>& sources,
-                          const std::vector<fusion::CompiledKernel>& compiled) {
+                          std::vector<fusion::CompiledKernel>& compiled) {
     std::vector<void*> functions(sources.size(), nullptr);
+    size_t refused = 0;
+    std::string refusal;
     for (size_t i = 0; i < sources.size(); ++i) {
       report_.compiled += !compiled[i].stored && !compiled[i].cubin.empty();
       std::string why = compiled[i].error;
       if (!compiled[i].cubin.empty()) {
         void*& function = loaded.functions[{number_, compiled[i].key}];
-        if (function == nullptr) function = driver_.Load(compiled[i].cubin, sources[i]->name, why);
+        if (function == nullptr) function = LoadOrRenew(*sources[i], compiled[i], why);
         functions[i] = function;
       }
       if (functions[i] != nullptr) continue;
       report_.rejected.push_back(fmt::format("{} ({})", sources[i]->name, why));
-      if (compiled[i].cubin.empty() && report_.missing.empty()) report_.missing = why;
+      if (compiled[i].cubin.empty()) {
+        if (report_.missing.empty()) report_.missing = why;
+      } else {
+        ++refused;
+        refusal = why;
+      }
+    }
+    // Not each by name: the driver is older than the compiler.
+    if (refused == sources.size() && report_.missing.empty()) {
+      report_.missing = fmt::format(
+          "{}; the driver must be as new as the compiler of kernels (NVRTC {})", refusal,
+          fusion::Nvrtc::Get() == nullptr ? "none" : fusion::Nvrtc::Get()->version());
     }
     return functions;
+  }
+
+  // What was kept may be of no use, although it is what was written: then it is made again, once.
+  void* LoadOrRenew(const KernelSource& source, fusion::CompiledKernel& kernel, std::string& why) {
+    if (void* function = driver_.Load(kernel.cubin, source.name, why)) return function;
+    if (!kernel.stored || fusion::Nvrtc::Get() == nullptr) return nullptr;
+    log::Warn("kernel cache: the driver refuses {}.cubin, which is made again", kernel.key);
+    store_.Remove(kernel.key + ".cubin");
+    const KernelSource* const one[] = {&source};
+    kernel = fusion::CompileKernels(one, driver_.Architecture(number_), store_)[0];
+    report_.compiled += !kernel.cubin.empty();
+    return kernel.cubin.empty() ? nullptr : driver_.Load(kernel.cubin, source.name, why);
   }
 
   const std::string& VerdictOn(LoadedKernels& loaded, const std::string& key,

@@ -21,8 +21,8 @@ namespace gt {
 class FusedKernel {
  public:
   virtual ~FusedKernel() = default;
-  // Appends the results, which it allocates. Launches on the current stream and can be recorded in a
-  // device graph.
+  // Of the results, those that are undefined (or missing) are allocated, the others are written to.
+  // Launches on the current stream and can be recorded in a device graph.
   virtual void Run(std::span<const at::Tensor> inputs, SymbolValues symbols,
                    std::vector<at::Tensor>& outputs) const = 0;
 };

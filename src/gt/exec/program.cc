@@ -223,53 +223,77 @@ void Program::FindLastUses() {
 }
 
 std::vector<at::Tensor> Program::Run(std::span<const at::Tensor> inputs) {
-  bool changed = binder_.Bind(inputs, symbol_values_) || first_run_;
-  first_run_ = false;
-  checking_ = changed;
   // Kernels are called directly, below autograd; nothing here needs a gradient.
   at::AutoDispatchBelowADInplaceOrView below_autograd;
+  Begin(inputs);
+  Guarded([this] { RunRange(0, instructions_.size()); });
+  return Finish();
+}
+
+void Program::Begin(std::span<const at::Tensor> inputs) {
+  changed_ = binder_.Bind(inputs, symbol_values_) || first_run_;
+  first_run_ = false;
   std::copy(inputs.begin(), inputs.end(), registers_.begin());
-  OpProfiler* profiler = OpProfiler::Active();
-  size_t done = 0;
+}
+
+void Program::Guarded(const std::function<void()>& body) {
   try {
-    for (; done < instructions_.size(); ++done) {
-      Instruction& instruction = instructions_[done];
-      if (instruction.data ||
-          (changed && (instruction.symbolic || instruction.kind == Kind::kViews))) {
-        Refresh(instruction);
-      }
-      if (profiler != nullptr) {
-        const Meta& meta = instruction.node->meta();
-        profiler->Begin(instruction.node->op().name.str(), meta.module, meta.phase,
-                        instruction.owner);
-      }
-      Execute(instruction);
-      if (profiler != nullptr) profiler->End();
-      for (Register dead : instruction.dead) registers_[static_cast<size_t>(dead)].reset();
-    }
+    body();
   } catch (const c10::OutOfMemoryError& error) {
     std::string what = error.what_without_backtrace();
     DropRegisters();
-    FailOutOfMemory(instructions_[done], what);
+    FailOutOfMemory(instructions_[at_], what);
   } catch (const c10::Error& error) {
     std::string what = error.what_without_backtrace();
     DropRegisters();
-    FailAt(instructions_[done], what);
+    FailAt(instructions_[at_], what);
   } catch (...) {
     DropRegisters();
     throw;
   }
+}
+
+void Program::Prepare(Instruction& instruction) {
+  if (instruction.data ||
+      (changed_ && (instruction.symbolic || instruction.kind == Kind::kViews))) {
+    Refresh(instruction);
+  }
+}
+
+void Program::RunRange(size_t first, size_t last) {
+  OpProfiler* profiler = OpProfiler::Active();
+  for (at_ = first; at_ < last; ++at_) {
+    Instruction& instruction = instructions_[at_];
+    Prepare(instruction);
+    if (profiler != nullptr) {
+      const Meta& meta = instruction.node->meta();
+      profiler->Begin(instruction.node->op().name.str(), meta.module, meta.phase,
+                      instruction.owner);
+    }
+    Execute(instruction);
+    if (profiler != nullptr) profiler->End();
+    for (Register dead : instruction.dead) registers_[static_cast<size_t>(dead)].reset();
+  }
+}
+
+std::vector<at::Tensor> Program::Finish() {
   std::vector<at::Tensor> outputs;
   outputs.reserve(outputs_.size());
   for (Register output : outputs_) outputs.push_back(registers_[static_cast<size_t>(output)]);
   for (Register output : outputs_) registers_[static_cast<size_t>(output)].reset();
-  for (size_t i = 0; i < inputs.size(); ++i) registers_[i].reset();
+  for (size_t i = 0; i < graph_.inputs().size(); ++i) registers_[i].reset();
   return outputs;
 }
 
 void Program::DropRegisters() {
-  stack_.clear();
+  DropArguments();
   for (at::Tensor& tensor : registers_) tensor.reset();
+}
+
+void Program::DropArguments() {
+  stack_.clear();
+  fused_inputs_.clear();
+  fused_outputs_.clear();
 }
 
 void Program::FailOutOfMemory(const Instruction& instruction, const std::string& what) const {
@@ -370,7 +394,7 @@ void Program::RunKernel(Instruction& instruction) {
 
   size_t result = 0;
   auto store = [&](at::Tensor tensor) {
-    if (instruction.data || checking_) CheckResult(instruction, result, tensor);
+    if (instruction.data || changed_) CheckResult(instruction, result, tensor);
     Register target = instruction.results[result++];
     if (target >= 0) registers_[static_cast<size_t>(target)] = std::move(tensor);
   };
@@ -391,7 +415,6 @@ void Program::RunFused(Instruction& instruction) {
   for (const TensorSlot& slot : instruction.tensors) {
     fused_inputs_.push_back(registers_[static_cast<size_t>(slot.source)]);
   }
-  fused_outputs_.clear();
   instruction.fused->Run(fused_inputs_, symbol_values_, fused_outputs_);
   for (size_t i = 0; i < instruction.results.size(); ++i) {
     const Register target = instruction.results[i];

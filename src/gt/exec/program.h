@@ -10,6 +10,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -39,6 +40,7 @@ class OutOfMemory : public Error {
 
 class FusedKernel;
 class FusedKernels;
+class RecordedProgram;
 
 class Program {
  public:
@@ -55,6 +57,7 @@ class Program {
   int64_t instruction_count() const { return static_cast<int64_t>(instructions_.size()); }
 
  private:
+  friend class RecordedProgram;  // runs the same instructions, some of them as recordings
   using Register = int32_t;
 
   struct TensorSlot {  // where on the kernel's stack an operand is put
@@ -95,7 +98,16 @@ class Program {
     std::vector<SymbolId> binds;
   };
 
+  // The three parts of a run.
+  void Begin(std::span<const at::Tensor> inputs);
+  void RunRange(size_t first, size_t last);
+  std::vector<at::Tensor> Finish();
+  // Frees what a run has left behind when it throws, and names the instruction.
+  void Guarded(const std::function<void()>& body);
+  void Prepare(Instruction& instruction);
+
   void DropRegisters();
+  void DropArguments();  // of the instruction that has thrown
   void LowerNode(const Node& node);
   void LowerBody(const Node& node, const Graph& body);
   void LowerFused(const Node& node, const FusedKernel& kernel);
@@ -129,7 +141,8 @@ class Program {
   torch::jit::Stack stack_;
   std::vector<at::Tensor> fused_inputs_, fused_outputs_;
   bool first_run_ = true;
-  bool checking_ = false;
+  bool changed_ = false;  // sizes of inputs, since the last run
+  size_t at_ = 0;         // the instruction that runs
 };
 
 }  // namespace gt

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -157,6 +158,7 @@ InFlight& Flights() {
 
 // Plain counters for copies that are no lane's.
 std::atomic<int64_t> host_bytes_out = 0, host_bytes_back = 0;
+std::atomic<int64_t> nanoseconds_awaited = 0;
 
 void ReturnBuffer(void* buffer) {
   HostPool::Instance().Give(std::unique_ptr<HostBuffer>(static_cast<HostBuffer*>(buffer)));
@@ -198,9 +200,7 @@ at::Tensor OffloadIn(Lane Lanes::*lane, const at::Tensor& self) {
 at::Tensor Offload(const at::Tensor& self) { return OffloadIn(&Lanes::out, self); }
 at::Tensor OffloadCounts(const at::Tensor& self) { return OffloadIn(&Lanes::counts, self); }
 
-at::Tensor Reload(const at::Tensor& self, c10::Device device) {
-  at::Tensor result =
-      at::empty_strided(self.sizes(), DenseStrides(self), self.options().device(device));
+at::Tensor& ReloadInto(const at::Tensor& self, c10::Device device, at::Tensor& result) {
   if (!device.is_cuda()) {
     host_bytes_back += static_cast<int64_t>(self.nbytes());
     return result.copy_(self);
@@ -210,6 +210,12 @@ at::Tensor Reload(const at::Tensor& self, c10::Device device) {
   if (HostBuffer* buffer = BufferOf(self)) buffer->last_read = done;
   Flights().Add(result, self, std::move(done));
   return result;
+}
+
+at::Tensor Reload(const at::Tensor& self, c10::Device device) {
+  at::Tensor result =
+      at::empty_strided(self.sizes(), DenseStrides(self), self.options().device(device));
+  return ReloadInto(self, device, result);
 }
 
 at::Tensor WaitTransfer(const at::Tensor& moved, const at::Tensor& source) {
@@ -222,9 +228,15 @@ at::Tensor WaitTransfer(const at::Tensor& moved, const at::Tensor& source) {
 }  // namespace
 
 void AwaitTransfer(const at::Tensor& moved) {
-  if (EventPtr done = Flights().Find(moved)) done->synchronize();
+  if (EventPtr done = Flights().Find(moved)) {
+    const auto start = std::chrono::steady_clock::now();
+    done->synchronize();
+    nanoseconds_awaited += (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
+  }
   Flights().Take(moved);
 }
+
+double SecondsAwaited() { return static_cast<double>(nanoseconds_awaited) / 1e9; }
 
 TransferMeter::TransferMeter(c10::Device device) : device_(device) {
   host_bytes_out = host_bytes_back = 0;
@@ -249,6 +261,7 @@ TORCH_LIBRARY_FRAGMENT(gt, library) {
   library.def("offload(Tensor self) -> Tensor");
   library.def("offload_counts(Tensor self) -> Tensor");
   library.def("reload(Tensor self, Device device) -> Tensor");
+  library.def("reload_out(Tensor self, Device device, *, Tensor(a!) out) -> Tensor(a!)");
   library.def("wait_transfer(Tensor moved, Tensor source) -> Tensor");
 }
 
@@ -256,6 +269,7 @@ TORCH_LIBRARY_IMPL(gt, CompositeExplicitAutograd, library) {
   library.impl("offload", Offload);
   library.impl("offload_counts", OffloadCounts);
   library.impl("reload", Reload);
+  library.impl("reload_out", ReloadInto);
   library.impl("wait_transfer", WaitTransfer);
 }
 

@@ -15,6 +15,8 @@ namespace gt {
 
 // The host waits until the copy that writes this tensor is done, if one is under way.
 void AwaitTransfer(const at::Tensor& moved);
+// How long it has waited so in this process: the rest of a step's time on the host is work.
+double SecondsAwaited();
 
 struct TransferStats {
   int64_t bytes_out = 0;   // to the host, token counts included

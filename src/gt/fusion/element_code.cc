@@ -40,6 +40,7 @@ std::optional<std::string> Converted(const std::string& value, DType from, DType
   if (IsFloatHeld(to)) {
     if (from == DType::kBool) return fmt::format("({} ? 1.0f : 0.0f)", value);
     if (IsInteger(from)) return Rounded(to, fmt::format("(float){}", value));
+    if (from == DType::kFloat16 && to == DType::kFloat32) return fmt::format("Widened({})", value);
     return Rounded(to, value);
   }
   if (IsInteger(to)) return fmt::format("({}){}", CodeType(to), value);
@@ -547,9 +548,13 @@ __device__ __forceinline__ Bf16 ToBf16(float x) {
 __device__ __forceinline__ float Float(Half x) {
   float r;
   asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x.bits));
-  // The instruction forgets what else a NaN says; a copy must not.
+  // The instruction forgets what else a NaN says; a copy in half precision must not.
   const unsigned kept = (x.bits & 0x8000u) << 16 | 0x7f800000u | (x.bits & 0x3ffu) << 13;
   return r != r ? __uint_as_float(kept) : r;
+}
+// A conversion to float is the instruction alone.
+__device__ __forceinline__ float Widened(float x) {
+  return x != x ? __uint_as_float(0x7fffffffu) : x;
 }
 __device__ __forceinline__ Half ToHalf(float x) {
   Half r;

@@ -63,6 +63,11 @@ void KernelStore::Put(const std::string& name, std::string_view content) {
   }
 }
 
+void KernelStore::Remove(const std::string& name) {
+  std::error_code error;
+  if (!folder_.empty()) fs::remove(folder_ / name, error);
+}
+
 void KernelStore::WarnOnce(const std::string& what) const {
   if (!warned_.exchange(true)) log::Warn("kernel cache: {}", what);
 }

@@ -23,6 +23,7 @@ class KernelStore {
   // `name` is a file's name without folder.
   std::optional<std::string> Find(const std::string& name) const;
   void Put(const std::string& name, std::string_view content);
+  void Remove(const std::string& name);
 
   const std::filesystem::path& folder() const { return folder_; }
 

@@ -490,6 +490,10 @@ std::string MemoryTable(const Graph& graph, const MemoryCurve& curve, size_t top
     fmt::format_to(std::back_inserter(text), ", while node {} of {} runs: {}",
                    curve.peak_position + 1, curve.during.size(), PlaceText(*curve.peak_node));
   }
+  if (curve.recorded_peak > curve.peak) {
+    fmt::format_to(std::back_inserter(text), "\nwith CUDA graphs: {}, {} of it in their memory",
+                   ByteText(curve.recorded_peak), ByteText(curve.recording_pool));
+  }
   return text + "\n" + AliveTable(graph, curve, top);
 }
 
@@ -530,6 +534,8 @@ std::string MemoryJson(const Graph& graph, const MemoryCurve& curve) {
     categories[std::string(EnumName(CategoryAt(i)))] = curve.at_peak[i];
   }
   json["elsewhere_peak"] = curve.elsewhere_peak;
+  json["recorded_peak"] = curve.recorded_peak;
+  json["recording_pool"] = curve.recording_pool;
   Json& phases = json["phases"] = Json::array();
   for (const PhaseRun& run : PhaseRuns(graph)) {
     phases.push_back({{"phase", Spelling(run.phase)}, {"first", run.first}, {"last", run.last}});

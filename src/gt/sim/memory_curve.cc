@@ -6,6 +6,7 @@
 #include "gt/analysis/collectives.h"
 #include "gt/ir/checked_math.h"
 #include "gt/sim/live_memory.h"
+#include "gt/sim/recorded_memory.h"
 #include "gt/sim/storages.h"
 #include "gt/sim/type_sizes.h"
 
@@ -223,6 +224,20 @@ void FindPeak(const Graph& graph, MemoryCurve& curve) {
 
 }  // namespace
 
+namespace {
+
+void AddRecordings(const Graph& graph, const StorageTable& table, const MemoryOptions& options,
+                   MemoryCurve& curve) {
+  curve.recorded_peak = curve.peak;
+  if (!options.recordings || curve.device != DeviceKind::kCuda) return;
+  const RecordedMemory recorded = MeasureRecorded(graph, table, curve.device, *options.recordings);
+  curve.recording_pool = recorded.pool;
+  const int64_t both = CheckedAdd(recorded.pool, recorded.rest);
+  curve.recorded_peak = std::max(curve.peak, CheckedAdd(Sum(curve.constant), both));
+}
+
+}  // namespace
+
 void LookAt(const Graph& graph, int32_t position, MemoryCurve& curve) {
   curve.peak = curve.during[static_cast<size_t>(position)];
   curve.peak_position = position;
@@ -248,6 +263,7 @@ MemoryCurve MeasureMemory(const Graph& graph, const MemoryOptions& options) {
   AddConstant(graph, options, curve);
   RunInOrder(table, curve);
   FindPeak(graph, curve);
+  AddRecordings(graph, *table, options, curve);
   return curve;
 }
 

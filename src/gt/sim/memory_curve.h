@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gt/analysis/recorded_spans.h"
 #include "gt/base/text.h"
 #include "gt/ir/graph.h"
 #include "gt/sim/communicators.h"
@@ -75,6 +76,8 @@ struct MemoryOptions {
   bool copies_state = false;
   // The step adds its gradients to those of earlier batches, which are alive all the time.
   bool accumulates_gradients = false;
+  // Stretches of the step become CUDA graphs (sim/recorded_memory.h); nothing: it runs node by node.
+  std::optional<SpanOptions> recordings = std::nullopt;
   // Value of each symbol; empty: their hints.
   std::vector<int64_t> symbols = {};
 };
@@ -107,6 +110,11 @@ struct MemoryCurve {
   const Node* peak_node = nullptr;  // null: likewise
   CategoryBytes at_peak = {};
   std::vector<int32_t> alive_at_peak;  // indices of storages, largest first; inputs included
+
+  // With CUDA graphs: what they hold of the device's memory, and the peak when they are used.
+  // Everything else here is about the runs before they are made.
+  int64_t recording_pool = 0;
+  int64_t recorded_peak = 0;
 
   int64_t state_copies = 0;      // in host memory, for checkpoints; part of everything on the CPU
   int64_t elsewhere_peak = 0;    // most bytes alive on other devices, inputs and copies of the

@@ -2,19 +2,23 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "gt/analysis/recorded_spans.h"
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
+#include "gt/dist/collective_log.h"
 #include "gt/exec/device_graph.h"
 #include "gt/exec/fused_kernels.h"
 #include "gt/exec/op_profiler.h"
 #include "gt/exec/program.h"
+#include "gt/exec/recorded_program.h"
 #include "gt/exec/reference.h"
 #include "gt/report/memory_report.h"
 #include "gt/torch_bridge/convert.h"
@@ -29,9 +33,9 @@ class CapturedStep : public TrainStep {
       : graph_(std::move(compiled.graph)),
         inputs_(std::move(compiled.bound_inputs)),
         memory_(std::move(options.memory)),
-        kernel_store_(std::move(options.kernel_store)) {
-    if (options.executor == ExecutorKind::kFast) MakeProgram();
-    if (options.device_graph && program_ && CanBeReplayed()) replay_ = MakeDeviceGraph();
+        kernel_store_(std::move(options.kernel_store)),
+        device_graphs_(options.device_graphs),
+        records_collectives_(options.records_collectives) {
     std::unordered_map<std::string, size_t> parameter_positions;
     std::unordered_map<std::string, at::Tensor> parameters, buffers;
     for (const auto& parameter : model.named_parameters()) {
@@ -53,6 +57,7 @@ class CapturedStep : public TrainStep {
       if (output->role == OutputRole::kBufferUpdate) target.buffer = buffers.at(output->name);
       targets_.push_back({output->role, target});
     }
+    if (options.executor == ExecutorKind::kFast) MakeProgram();
   }
 
   StepResult Run(const Batch& batch, int64_t valid_tokens) override {
@@ -74,7 +79,7 @@ class CapturedStep : public TrainStep {
     return result;
   }
 
-  bool reuses_results() const override { return replay_ != nullptr; }
+  bool reuses_results() const override { return recorded_ != nullptr; }
 
   const Graph* graph() const override { return graph_.get(); }
   std::span<const int64_t> symbol_values() const override {
@@ -85,6 +90,7 @@ class CapturedStep : public TrainStep {
                  graph->outputs().size() == graph_->outputs().size(),
              "another step than the one that runs");
     const bool fast = program_ != nullptr;
+    recorded_.reset();
     program_.reset();
     kernels_.reset();
     graph_ = std::move(graph);
@@ -98,6 +104,18 @@ class CapturedStep : public TrainStep {
       LogKernels(kernels_->report());
     }
     program_ = std::make_unique<Program>(*graph_, kernels_.get());
+    if (device_graphs_ && Gpu()) PlanRecording(*Gpu());
+  }
+
+  void PlanRecording(c10::Device gpu) {
+    runs_ = 0;
+    spans_ = FindRecordedSpans(*graph_, {.records_collectives = records_collectives_});
+    if (spans_.spans.empty()) return;
+    std::vector<size_t> varying;
+    for (const auto& [name, position] : step_inputs_) varying.push_back(position);
+    std::sort(varying.begin(), varying.end());
+    recorded_ = std::make_unique<RecordedProgram>(*program_, spans_, std::move(varying),
+                                                  [gpu] { return MakeDeviceGraphs(gpu); });
   }
 
   std::optional<c10::Device> Gpu() const {
@@ -121,28 +139,6 @@ class CapturedStep : public TrainStep {
     if (!report.rejected.empty()) {
       log::Info("left to operators: {}", Join(report.rejected, "; "));
     }
-  }
-
-  // Kernels alone: nothing that the host must know, or do, before it can go on.
-  bool CanBeReplayed() const {
-    bool cuda = false, host = false;
-    for (const auto& input : graph_->inputs()) {
-      cuda |= input->value.type().device.kind == DeviceKind::kCuda;
-    }
-    for (const Node* node : graph_->nodes()) host |= HostTakesPart(*node);
-    return cuda && !host;
-  }
-
-  static bool HostTakesPart(const Node& node) {
-    switch (node.op().host) {
-      case HostPart::kNone:
-        return false;
-      case HostPart::kAlways:
-        return true;
-      case HostPart::kUnlessBFloat16:
-        return node.operand(0)->type().dtype != DType::kBFloat16;
-    }
-    return true;
   }
 
   std::vector<at::Tensor> Outputs() {
@@ -170,22 +166,25 @@ class CapturedStep : public TrainStep {
     if (!program_) return RunReference(*graph_, inputs_);
     // The first runs are ordinary: libraries allocate their workspaces then.
     constexpr int kOrdinaryRuns = 2;
-    if (!replay_ || OpProfiler::Active() != nullptr || runs_++ < kOrdinaryRuns) {
+    const bool observed = OpProfiler::Active() != nullptr || CollectiveLog::Active() != nullptr;
+    if (!recorded_ || observed || runs_ < kOrdinaryRuns) {
+      ++runs_;
       return program_->Run(inputs_);
     }
-    if (fixed_inputs_.empty()) {
-      fixed_inputs_ = inputs_;
-      for (const auto& [name, position] : step_inputs_) {
-        fixed_inputs_[position] = inputs_[position].clone();
-      }
-      Synchronize(inputs_[0].device());
-      replay_->Capture([&] { fixed_outputs_ = program_->Run(fixed_inputs_); });
+    const bool first = runs_++ == kOrdinaryRuns;
+    std::vector<at::Tensor> outputs = recorded_->Run(inputs_);
+    if (first) LogRecording();
+    return outputs;
+  }
+
+  void LogRecording() const {
+    if (!recorded_->recorded()) {
+      log::Warn("no CUDA graphs, instructions run one by one: {}", recorded_->failure());
+      return;
     }
-    for (const auto& [name, position] : step_inputs_) {
-      fixed_inputs_[position].copy_(inputs_[position], /*non_blocking=*/true);
-    }
-    replay_->Replay();
-    return fixed_outputs_;
+    log::Info("CUDA graphs: {} {} of {} kernels recorded ({}), {} instructions between",
+              spans_.spans.size(), spans_.spans.size() == 1 ? "span" : "spans", spans_.kernels,
+              ByteText(recorded_->bytes()), spans_.between);
   }
 
   struct Target {
@@ -204,8 +203,9 @@ class CapturedStep : public TrainStep {
   std::filesystem::path kernel_store_;
   std::unique_ptr<FusedKernels> kernels_;
   std::unique_ptr<Program> program_;
-  std::unique_ptr<DeviceGraph> replay_;
-  std::vector<at::Tensor> fixed_inputs_, fixed_outputs_;  // what the device graph reads and writes
+  bool device_graphs_, records_collectives_;
+  RecordedSpans spans_;
+  std::unique_ptr<RecordedProgram> recorded_;  // null: nothing of the step can be recorded
   int runs_ = 0;
   std::unordered_map<std::string, size_t> step_inputs_;
   std::vector<std::pair<OutputRole, Target>> targets_;

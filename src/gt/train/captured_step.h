@@ -14,8 +14,10 @@ namespace gt {
 
 struct ExecutionOptions {
   ExecutorKind executor = ExecutorKind::kFast;
-  // A step on a GPU that never waits for the device becomes a CUDA graph after two ordinary runs.
-  bool device_graph = false;
+  // After two ordinary runs, the stretches of a step on a GPU that the host has no part in become CUDA
+  // graphs; with `records_collectives` (a fact of the backend), collectives are part of them.
+  bool device_graphs = false;
+  bool records_collectives = false;
   // Where compiled kernels are kept for the next run; empty: nowhere.
   std::filesystem::path kernel_store = {};
   // What else is in the device's memory: for the table of a step that runs out of it.

@@ -97,7 +97,8 @@ StepMetrics Loop::OneStep(int signal) {
 // Losses add up over the ranks with different tokens, squares of gradients over those with different
 // shards of the parameters: those that have the same count it once.
 Clipping Loop::SumUp(const StepResult& result, int signal, StepMetrics* metrics) {
-  double norm = GradientNorm(state_.OwnedGradients(result.gradients, job_.world.rank()));
+  double norm = GradientNorm(state_.OwnedGradients(result.gradients, job_.world.rank()),
+                             &state_.optimizer->kernels());
   double loss = result.loss.to(at::kDouble).item<double>();
   if (job_.world.size() > 1) {
     std::vector<double> sums =

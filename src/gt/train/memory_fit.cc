@@ -4,6 +4,7 @@
 
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
+#include "gt/base/logging.h"
 #include "gt/base/machine_memory.h"
 #include "gt/compile/memory_advice.h"
 #include "gt/compile/memory_capacity.h"
@@ -25,18 +26,28 @@ void RequireFitOnHost(const World& world, const MemoryCurve& curve) {
        ByteText(curve.elsewhere_peak), ByteText(copies), ByteText(available));
 }
 
+// What the step may take, and who says so.
+struct MemoryLimit {
+  int64_t bytes = 0;
+  std::string_view source;
+};
+
+MemoryLimit LimitOf(const Job& job) {
+  MemoryLimit limit{MemoryForRank(job.world, job.device),
+                    job.device.is_cuda() ? "the GPU has" : "this machine has room for"};
+  const double allowed = job.config.training.memory_limit_gb;
+  if (allowed > 0 && Gibibytes(allowed) < limit.bytes) {
+    limit = {Gibibytes(allowed), "--training.memory_limit_gb allows"};
+  }
+  return limit;
+}
+
 }  // namespace
 
 void RequireFit(Job& job, const Graph& graph, const MemoryCurve& curve) {
   const bool on_gpu = job.device.is_cuda();
   if (on_gpu) RequireFitOnHost(job.world, curve);
-  int64_t available = MemoryForRank(job.world, job.device);
-  std::string_view source = on_gpu ? "the GPU has" : "this machine has room for";
-  if (const double limit = job.config.training.memory_limit_gb;
-      limit > 0 && Gibibytes(limit) < available) {
-    available = Gibibytes(limit);
-    source = "--training.memory_limit_gb allows";
-  }
+  const auto [available, source] = LimitOf(job);
   if (curve.peak <= available) return;
   constexpr size_t kRows = 8;
   const int64_t sharing = on_gpu ? job.world.ranks_on_device() : job.world.ranks_on_machine();
@@ -44,6 +55,16 @@ void RequireFit(Job& job, const Graph& graph, const MemoryCurve& curve) {
        ByteText(curve.peak), source, ByteText(available), sharing > 1 ? " for each rank" : "",
        AliveTable(graph, curve, kRows),
        MemoryAdvice(job.config, job.world, job.mesh, job.device, available));
+}
+
+bool RecordingsFit(const Job& job, const MemoryCurve& curve) {
+  const auto [available, source] = LimitOf(job);
+  if (curve.recorded_peak <= available) return true;
+  log::Warn(
+      "CUDA graphs are not used: with them the step needs {}, {} of it for what they share, and {} "
+      "{}",
+      ByteText(curve.recorded_peak), ByteText(curve.recording_pool), source, ByteText(available));
+  return false;
 }
 
 }  // namespace gt

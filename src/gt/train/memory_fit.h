@@ -11,4 +11,8 @@ namespace gt {
 // of `graph`.
 void RequireFit(Job& job, const Graph& graph, const MemoryCurve& curve);
 
+// Whether the step fits with CUDA graphs as well, which hold memory of their own; if not, a line says so, and
+// it runs without them.
+bool RecordingsFit(const Job& job, const MemoryCurve& curve);
+
 }  // namespace gt

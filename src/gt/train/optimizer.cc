@@ -58,42 +58,56 @@ AdamW::AdamW(const NamedTensors& parameters, const OptimizerSection& config) : c
 void AdamW::Step(std::span<const at::Tensor> gradients, double learning_rate, double factor) {
   if (groups_.empty()) return;
   at::NoGradGuard no_gradients;
-  RunSideBySide(groups_[0].parameters[0].device(), groups_.size(),
-                [&](size_t i) { StepGroup(groups_[i], gradients, learning_rate, factor); });
+  const AdamWRates rates = {learning_rate, config_.beta1, config_.beta2, config_.eps,
+                            // Rounded as libtorch's kernel takes it.
+                            static_cast<double>(static_cast<float>(1.0 / factor))};
+  const at::Device device = groups_[0].parameters[0].device();
+  RunSideBySide(device, groups_.size(), [&](size_t i) {
+    std::vector<at::Tensor> steps;
+    for (size_t k = 0; k < groups_[i].positions.size(); ++k) {
+      if (gradients[groups_[i].positions[k]].defined()) steps.push_back(groups_[i].steps[k]);
+    }
+    if (!steps.empty()) at::_foreach_add_(steps, 1);
+  });
+  if (StepAtOnce(gradients, rates)) return;
+  RunSideBySide(device, groups_.size(), [&](size_t i) { StepGroup(groups_[i], gradients, rates); });
 }
 
-void AdamW::StepGroup(Group& group, std::span<const at::Tensor> gradients, double learning_rate,
-                      double factor) {
-  // The kernel divides gradients by a number on its way: clipping costs no pass over them.
-  std::optional<at::Tensor> divisor;
-  if (factor != 1.0) {
-    divisor = at::full({}, 1.0 / factor, group.parameters[0].options().dtype(at::kFloat));
+bool AdamW::StepAtOnce(std::span<const at::Tensor> gradients, const AdamWRates& rates) {
+  if (!groups_[0].parameters[0].is_cuda()) return false;
+  std::vector<AdamWRow> rows;
+  for (const Group& group : groups_) {
+    for (size_t i = 0; i < group.positions.size(); ++i) {
+      const at::Tensor& gradient = gradients[group.positions[i]];
+      if (!gradient.defined()) continue;
+      rows.push_back({group.parameters[i], gradient, group.mean[i], group.mean_square[i],
+                      group.steps[i], group.weight_decay});
+    }
   }
-  auto update = [&](const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& given,
-                    const std::vector<at::Tensor>& mean, const std::vector<at::Tensor>& mean_square,
-                    const std::vector<at::Tensor>& steps) {
-    at::_foreach_add_(steps, 1);
-    at::_fused_adamw_(parameters, given, mean, mean_square, /*max_exp_avg_sqs=*/{}, steps,
-                      learning_rate, config_.beta1, config_.beta2, group.weight_decay, config_.eps,
-                      /*amsgrad=*/false, /*maximize=*/false, divisor);
-  };
-  std::vector<at::Tensor> given;
-  for (size_t position : group.positions) {
-    if (gradients[position].defined()) given.push_back(gradients[position]);
-  }
-  if (given.size() == group.positions.size()) {
-    update(group.parameters, given, group.mean, group.mean_square, group.steps);
-    return;
-  }
-  std::vector<at::Tensor> parameters, mean, mean_square, steps;
+  return kernels_.UpdateAdamW(rows, rates);
+}
+
+void AdamW::StepGroup(Group& group, std::span<const at::Tensor> gradients,
+                      const AdamWRates& rates) {
+  std::vector<at::Tensor> parameters, given, mean, mean_square, steps;
   for (size_t i = 0; i < group.positions.size(); ++i) {
-    if (!gradients[group.positions[i]].defined()) continue;
+    const at::Tensor& gradient = gradients[group.positions[i]];
+    if (!gradient.defined()) continue;
     parameters.push_back(group.parameters[i]);
+    given.push_back(gradient);
     mean.push_back(group.mean[i]);
     mean_square.push_back(group.mean_square[i]);
     steps.push_back(group.steps[i]);
   }
-  if (!given.empty()) update(parameters, given, mean, mean_square, steps);
+  if (given.empty()) return;
+  // The kernel divides gradients by a number on its way: clipping costs no pass over them.
+  std::optional<at::Tensor> divisor;
+  if (rates.gradient_divisor != 1.0) {
+    divisor = at::full({}, rates.gradient_divisor, group.parameters[0].options().dtype(at::kFloat));
+  }
+  at::_fused_adamw_(parameters, given, mean, mean_square, /*max_exp_avg_sqs=*/{}, steps,
+                    rates.learning_rate, rates.beta1, rates.beta2, group.weight_decay, rates.eps,
+                    /*amsgrad=*/false, /*maximize=*/false, divisor);
 }
 
 std::vector<AdamW::StateTensor> AdamW::State() const {
@@ -140,10 +154,14 @@ void AddGradients(std::vector<at::Tensor>& sum, std::span<const at::Tensor> more
   if (!left.empty()) at::_foreach_add_(left, right);
 }
 
-double GradientNorm(std::span<const at::Tensor> gradients) {
+double GradientNorm(std::span<const at::Tensor> gradients, ListKernels* kernels) {
   at::NoGradGuard no_gradients;
   std::vector<at::Tensor> defined = Defined(gradients);
   if (defined.empty()) return 0.0;
+  if (kernels != nullptr && defined[0].is_cuda()) {
+    const at::Tensor squares = kernels->SumOfSquares(defined);
+    if (squares.defined()) return std::sqrt(squares.item<double>());
+  }
   at::Device device = defined[0].device();
   at::ScalarType dtype = defined[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   size_t lanes = StreamFanWidth(device);

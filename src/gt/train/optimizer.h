@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "gt/exec/list_kernels.h"
 #include "gt/job/sections/optimizer.h"
 
 namespace gt {
@@ -25,7 +26,7 @@ class AdamW {
   AdamW(const NamedTensors& parameters, const OptimizerSection& config);
 
   // One update. gradients[i] belongs to parameter i; an undefined one leaves its parameter alone.
-  // The gradients count times `factor`, and are overwritten when that is not 1.
+  // The gradients count times `factor`, and may be overwritten when that is not 1.
   void Step(std::span<const at::Tensor> gradients, double learning_rate, double factor = 1.0);
 
   // Everything that a later update depends on, under names made from those of the parameters.
@@ -36,8 +37,11 @@ class AdamW {
   };
   std::vector<StateTensor> State() const;
 
+  // For what else is computed of all gradients.
+  ListKernels& kernels() { return kernels_; }
+
  private:
-  // Parameters that decay alike, as the lists that the fused kernel takes; several such groups where
+  // Parameters that decay alike, as the lists that libtorch's kernel takes; several such groups where
   // they can run side by side.
   struct Group {
     double weight_decay = 0.0;
@@ -46,10 +50,12 @@ class AdamW {
     std::vector<std::string> names;
     std::vector<at::Tensor> parameters, mean, mean_square, steps;
   };
-  void StepGroup(Group& group, std::span<const at::Tensor> gradients, double learning_rate,
-                 double factor);
+  // All groups in one launch; false where only libtorch's kernel can do it.
+  bool StepAtOnce(std::span<const at::Tensor> gradients, const AdamWRates& rates);
+  void StepGroup(Group& group, std::span<const at::Tensor> gradients, const AdamWRates& rates);
 
   std::vector<Group> groups_;
+  ListKernels kernels_;
   OptimizerSection config_;
 };
 
@@ -62,8 +68,8 @@ std::vector<at::Tensor> OwnGradients(std::span<const at::Tensor> parameters,
 // sum[i] += more[i], where there is one. A sum that is undefined takes the other's gradient.
 void AddGradients(std::vector<at::Tensor>& sum, std::span<const at::Tensor> more);
 
-// The norm of all gradients together, summed in float32 or wider.
-double GradientNorm(std::span<const at::Tensor> gradients);
+// The norm of all gradients together, summed in float32 or wider; by `kernels` where they can.
+double GradientNorm(std::span<const at::Tensor> gradients, ListKernels* kernels = nullptr);
 
 // The factor on gradients that brings their norm down to `max_norm`: 1 where it is not above it, and
 // always 1 when max_norm is 0.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gt/compile/configured_model.h"
+#include "gt/exec/device_function.h"
 #include "gt/fusion/kernel_store.h"
 #include "gt/train/announcements.h"
 #include "gt/train/captured_step.h"
@@ -14,6 +15,10 @@
 namespace gt {
 
 RunningStep::RunningStep(Job& job, std::optional<StepPlan> plan, int64_t first_step) {
+  const std::string& cache = job.config.compile.kernel_cache;
+  const std::filesystem::path kernels =
+      cache.empty() ? fusion::DefaultKernelFolder() : std::filesystem::path(cache);
+  UseKernelFolder(kernels);
   if (!plan) {
     step_ = MakeEagerStep(*job.model, LossConfigOf(job.config, *job.model));
     AnnounceEager(job);
@@ -28,7 +33,8 @@ RunningStep::RunningStep(Job& job, std::optional<StepPlan> plan, int64_t first_s
   step_ = MakeCapturedStep(
       *job.model, std::move(plan->compiled),
       {.executor = compile.executor,
-       .device_graph = compile.cuda_graphs,
+       .device_graphs = plan->cuda_graphs,
+       .records_collectives = FactsOf(job.world.backend()).recordable,
        .kernel_store = compile.kernel_cache.empty() ? fusion::DefaultKernelFolder()
                                                     : std::filesystem::path(compile.kernel_cache),
        .memory = memory_});

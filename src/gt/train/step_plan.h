@@ -15,6 +15,7 @@ struct StepPlan {
   CompiledStep compiled;
   MemoryOptions memory;        // what else is in the device's memory
   int64_t predicted_peak = 0;  // bytes that will be allocated
+  bool cuda_graphs = false;    // wanted, and there is memory for them
   // What communication is predicted to take and to hide; empty for a step without any.
   std::string overlap_table;
 };

@@ -25,6 +25,8 @@ struct CommBackendFacts {
   bool gpu_only = false;
   // Two ranks may be on one GPU (debug.share_gpu).
   bool shares_gpu = false;
+  // Its collectives can be recorded in CUDA graphs.
+  bool recordable = false;
   // What predictions count: communicators in GPU memory, and gloo's buffers in host memory.
   bool gpu_communicators = false, host_buffers = true;
 };
@@ -32,13 +34,16 @@ struct CommBackendFacts {
 constexpr CommBackendFacts FactsOf(CommBackend backend) {
   switch (backend) {
     case CommBackend::kAuto:  // nccl on GPUs, gloo elsewhere
-      return {.shares_gpu = true, .gpu_communicators = true};
+      return {.shares_gpu = true, .recordable = true, .gpu_communicators = true};
     case CommBackend::kGloo:
       return {.shares_gpu = true};
     case CommBackend::kNccl:
-      return {.gpu_only = true, .gpu_communicators = true};
+      return {.gpu_only = true, .recordable = true, .gpu_communicators = true};
     case CommBackend::kFake:  // counted as the job that it stands for
-      return {.stands_for_all = true, .sends_nothing = true, .gpu_communicators = true};
+      return {.stands_for_all = true,
+              .sends_nothing = true,
+              .recordable = true,
+              .gpu_communicators = true};
     case CommBackend::kEmulated:
       return {.stands_for_all = true, .host_buffers = false};
   }

@@ -1,0 +1,81 @@
+#include "gt/exec/device_function.h"
+
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
+
+#include <array>
+
+#include "gt/base/logging.h"
+#include "gt/exec/cuda_driver.h"
+#include "gt/fusion/element_code.h"
+#include "gt/fusion/kernel_compiler.h"
+
+namespace gt {
+namespace {
+
+struct KernelFolder {
+  std::mutex mutex;
+  std::filesystem::path path = fusion::DefaultKernelFolder();
+
+  static KernelFolder& Get() {
+    static auto* folder = new KernelFolder();
+    return *folder;
+  }
+};
+
+fusion::KernelSource SourceOf(std::string name, std::string_view text) {
+  fusion::KernelSource source;
+  source.name = std::move(name);
+  source.text = fmt::format("#define COMPLEX_FORM 0\n{}{}", fusion::KernelPrelude(), text);
+  return source;
+}
+
+}  // namespace
+
+void UseKernelFolder(std::filesystem::path folder) {
+  KernelFolder& known = KernelFolder::Get();
+  const std::lock_guard lock(known.mutex);
+  known.path = std::move(folder);
+}
+
+DeviceFunction::DeviceFunction(std::string name, std::string_view text)
+    : source_(SourceOf(std::move(name), text)) {}
+
+bool DeviceFunction::IsAvailable(c10::Device gpu) { return Function(gpu) != nullptr; }
+
+void* DeviceFunction::Function(c10::Device gpu) {
+  const int number = gpu.has_index() ? gpu.index() : 0;
+  const std::lock_guard lock(mutex_);
+  auto [found, fresh] = functions_.try_emplace(number, nullptr);
+  if (!fresh) return found->second;
+  std::string why = "there is no driver";
+  if (const CudaDriver* driver = CudaDriver::Get()) {
+    KernelFolder& folder = KernelFolder::Get();
+    std::filesystem::path path;
+    {
+      const std::lock_guard folder_lock(folder.mutex);
+      path = folder.path;
+    }
+    fusion::KernelStore store(path);
+    const std::array<const fusion::KernelSource*, 1> sources = {&source_};
+    const fusion::CompiledKernel compiled =
+        fusion::CompileKernels(sources, driver->Architecture(number), store)[0];
+    why = compiled.error;
+    const c10::DeviceGuard guard(c10::Device(gpu.type(), static_cast<c10::DeviceIndex>(number)));
+    if (!compiled.cubin.empty()) found->second = driver->Load(compiled.cubin, source_.name, why);
+  }
+  if (found->second == nullptr) {
+    log::Warn("the kernel {} is not available, libtorch's operators run instead: {}", source_.name,
+              why);
+  }
+  return found->second;
+}
+
+void DeviceFunction::Launch(c10::Device gpu, int64_t blocks, int threads, void** arguments) {
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(gpu.type()).getStream(gpu);
+  CudaDriver::Get()->Launch(Function(gpu), static_cast<uint64_t>(blocks),
+                            static_cast<unsigned>(threads), stream.native_handle(), arguments);
+}
+
+}  // namespace gt
