@@ -1,8 +1,6 @@
 #include "gt/exec/row_operators.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -11,9 +9,7 @@
 #include <mutex>
 #include <numeric>
 
-#include "gt/base/logging.h"
-#include "gt/exec/cuda_driver.h"
-#include "gt/fusion/kernel_compiler.h"
+#include "gt/exec/device_function.h"
 #include "gt/fusion/row_kernels.h"
 #include "gt/torch_bridge/convert.h"
 
@@ -21,7 +17,7 @@ namespace gt {
 namespace {
 
 using at::Tensor;
-using fusion::KernelSource;
+using fusion::RowKernel;
 using fusion::RowShape;
 
 // What a kernel's text depends on.
@@ -39,10 +35,10 @@ struct KernelId {
   RowShape shape = {};
   bool flag = false;  // something is added, or rows are looked up
 
-  auto Key(int device) const {
-    return std::tuple(device, kind, dtype, other, shape.threads, shape.lanes, shape.vectors, flag);
+  auto Key() const {
+    return std::tuple(kind, dtype, other, shape.threads, shape.lanes, shape.vectors, flag);
   }
-  KernelSource Source() const {
+  RowKernel Text() const {
     switch (kind) {
       case Kind::kNorm:
         return fusion::RmsNormSource(dtype, shape, flag);
@@ -61,61 +57,29 @@ struct KernelId {
   }
 };
 
-// Kernels of this process, by device. They stay loaded.
-class Loaded {
- public:
-  static Loaded& Get() {
-    static auto* loaded = new Loaded();
-    return *loaded;
-  }
-
-  void KeepIn(std::filesystem::path folder) {
-    const std::lock_guard lock(mutex_);
-    folder_ = std::move(folder);
-  }
-
-  // Null: there is none, which was said.
-  void* Find(const KernelId& id, c10::Device device) {
-    const std::lock_guard lock(mutex_);
-    auto [entry, fresh] = functions_.try_emplace(id.Key(device.index()), nullptr);
-    if (fresh) entry->second = Make(id, device);
-    return entry->second;
-  }
-
- private:
-  void* Make(const KernelId& id, c10::Device device) {
-    const CudaDriver* driver = CudaDriver::Get();
-    if (driver == nullptr) return nullptr;
-    const c10::DeviceGuard guard(device);
-    const KernelSource source = id.Source();
-    fusion::KernelStore store(folder_.value_or(fusion::DefaultKernelFolder()));
-    const std::array<const KernelSource*, 1> sources = {&source};
-    const fusion::CompiledKernel compiled =
-        fusion::CompileKernels(sources, driver->Architecture(device.index()), store).front();
-    std::string why = compiled.error;
-    void* function = nullptr;
-    if (!compiled.cubin.empty()) function = driver->Load(compiled.cubin, source.name, why);
-    if (function == nullptr && !warned_) {
-      warned_ = true;
-      log::Warn("{} and other operators on rows run as several of libtorch's: {}", source.name,
-                why);
+// Null: there is none on that GPU, which was said. Kernels are made once and stay.
+DeviceFunction* Find(const KernelId& id, c10::Device device) {
+  static auto* mutex = new std::mutex();
+  static auto* made = new std::map<decltype(id.Key()), DeviceFunction>();
+  DeviceFunction* function = nullptr;
+  {
+    const std::lock_guard lock(*mutex);
+    auto found = made->find(id.Key());
+    if (found == made->end()) {
+      const RowKernel kernel = id.Text();
+      found = made->try_emplace(id.Key(), kernel.name, kernel.text).first;
     }
-    return function;
+    function = &found->second;
   }
-
-  std::mutex mutex_;
-  std::optional<std::filesystem::path> folder_;
-  std::map<decltype(KernelId().Key(0)), void*> functions_;
-  bool warned_ = false;
-};
+  return function->IsAvailable(device) ? function : nullptr;
+}
 
 template <typename... Args>
-void Launch(void* function, int64_t blocks, int threads, c10::Device device, Args... arguments) {
+void Launch(DeviceFunction& function, int64_t blocks, int threads, c10::Device device,
+            Args... arguments) {
   if (blocks == 0) return;
-  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   std::array<void*, sizeof...(Args)> pointers = {static_cast<void*>(&arguments)...};
-  CudaDriver::Get()->Launch(function, static_cast<uint64_t>(blocks), static_cast<unsigned>(threads),
-                            stream.native_handle(), pointers.data());
+  function.Launch(device, blocks, threads, pointers.data());
 }
 
 const void* In(const Tensor& tensor) { return tensor.const_data_ptr(); }
@@ -157,8 +121,11 @@ Rows RowsOf(const Tensor& x) {
 void Align(Tensor& tensor, int lanes) {
   const auto bytes = static_cast<uintptr_t>(lanes) * tensor.element_size();
   if (reinterpret_cast<uintptr_t>(In(tensor)) % bytes == 0) return;
-  Tensor copy = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
-  tensor = copy.copy_(tensor);
+  // All memory from its first element to its last: it may show some of it several times.
+  int64_t extent = 1;
+  for (int64_t d = 0; d < tensor.dim(); ++d) extent += (tensor.size(d) - 1) * tensor.stride(d);
+  const Tensor memory = tensor.as_strided({extent}, {1}).clone();
+  tensor = memory.as_strided(tensor.sizes(), tensor.strides(), 0);
 }
 
 int LanesFor(DType dtype, int64_t width, std::initializer_list<int64_t> strides) {
@@ -199,13 +166,13 @@ std::tuple<Tensor, Tensor> NormByParts(const Tensor& x, const Tensor& weight, do
 }
 
 // Null where there is no kernel for it.
-void* NormKernel(KernelId& id, const Tensor& x, const Tensor& weight, int64_t alignment) {
+DeviceFunction* NormKernel(KernelId& id, const Tensor& x, const Tensor& weight, int64_t alignment) {
   if (!OnGpu(x) || weight.scalar_type() != x.scalar_type() || x.numel() == 0) return nullptr;
   const auto shape = fusion::RowShapeFor(x.size(-1), alignment, FromTorch(x.scalar_type()));
   if (!shape) return nullptr;
   id.dtype = FromTorch(x.scalar_type());
   id.shape = *shape;
-  return Loaded::Get().Find(id, x.device());
+  return Find(id, x.device());
 }
 
 // The sum is there if something is added.
@@ -214,7 +181,7 @@ std::tuple<Tensor, Tensor, Tensor> NormOf(const Tensor& x, const Tensor* added,
   Rows rows = RowsOf(x), more = added == nullptr ? rows : RowsOf(*added);
   const int64_t alignment = std::gcd(rows.stride, more.stride);
   KernelId id{.kind = Kind::kNorm, .flag = added != nullptr};
-  void* kernel = NormKernel(id, x, weight, alignment);
+  DeviceFunction* kernel = NormKernel(id, x, weight, alignment);
   if (kernel == nullptr) {
     const Tensor sum = added == nullptr ? x : RowMajor(at::add(x, *added));
     auto [out, rstd] = NormByParts(sum, weight, eps);
@@ -227,7 +194,7 @@ std::tuple<Tensor, Tensor, Tensor> NormOf(const Tensor& x, const Tensor* added,
   Tensor out = at::empty(x.sizes(), x.options()), rstd = StatisticsLike(x);
   const Tensor sum = added == nullptr ? out : at::empty(x.sizes(), x.options());
   const auto width = static_cast<int>(x.size(-1));
-  Launch(kernel, x.numel() / width, id.shape.threads, x.device(), In(rows.tensor), In(more.tensor),
+  Launch(*kernel, x.numel() / width, id.shape.threads, x.device(), In(rows.tensor), In(more.tensor),
          In(factor), Out(sum), Out(out), Out(rstd), static_cast<float>(eps),
          static_cast<long long>(rows.stride), static_cast<long long>(more.stride), width);
   return {sum, out, rstd};
@@ -263,10 +230,10 @@ std::tuple<Tensor, Tensor> NormBackward(const Tensor& grad, const Tensor& x, con
   Rows g = RowsOf(grad), rows = RowsOf(x), more = added ? RowsOf(*added) : g;
   const int64_t alignment = std::gcd(std::gcd(g.stride, rows.stride), more.stride);
   KernelId id{.kind = Kind::kNormBackward, .flag = added.has_value()};
-  void* kernel = NormKernel(id, x, weight, alignment);
-  void* sum = kernel == nullptr
+  DeviceFunction* kernel = NormKernel(id, x, weight, alignment);
+  DeviceFunction* sum = kernel == nullptr
                   ? nullptr
-                  : Loaded::Get().Find({.kind = Kind::kColumnSum, .dtype = id.dtype}, x.device());
+                  : Find({.kind = Kind::kColumnSum, .dtype = id.dtype}, x.device());
   if (kernel == nullptr || sum == nullptr || grad.scalar_type() != x.scalar_type()) {
     auto [of_input, of_weight] = NormBackwardByParts(grad, x, rstd, weight);
     if (added) of_input = RowMajor(at::add(of_input, *added));
@@ -281,12 +248,12 @@ std::tuple<Tensor, Tensor> NormBackward(const Tensor& grad, const Tensor& x, con
   const int64_t blocks = fusion::RmsNormBackwardBlocks(count, id.shape);
   Tensor of_input = at::empty(x.sizes(), x.options());
   const Tensor partial = at::empty({blocks, width}, x.options().dtype(at::kFloat));
-  Launch(kernel, blocks, id.shape.threads, x.device(), In(g.tensor), In(rows.tensor),
+  Launch(*kernel, blocks, id.shape.threads, x.device(), In(g.tensor), In(rows.tensor),
          In(rstd.contiguous()), In(factor), In(more.tensor), Out(of_input), Out(partial),
          static_cast<long long>(count), static_cast<long long>(g.stride),
          static_cast<long long>(rows.stride), static_cast<long long>(more.stride), width);
   Tensor of_weight = at::empty({width}, weight.options());
-  Launch(sum, (width + 31) / 32, fusion::kColumnThreads, x.device(), In(partial), Out(of_weight),
+  Launch(*sum, (width + 31) / 32, fusion::kColumnThreads, x.device(), In(partial), Out(of_weight),
          static_cast<long long>(blocks), width);
   return {of_input, of_weight};
 }
@@ -310,14 +277,14 @@ Tensor DotsOf(const Tensor& a, const Tensor& b, int64_t count, int64_t inner, Tw
   const DType wider = ItemSize(a_type) > ItemSize(b_type) ? a_type : b_type;
   KernelId id{.kind = Kind::kDots, .dtype = a_type, .other = b_type, .flag = index != nullptr};
   id.shape.lanes = LanesFor(wider, width, {a_rows.outer, a_rows.inner, b_rows.outer, b_rows.inner});
-  void* kernel = Loaded::Get().Find(id, a.device());
+  DeviceFunction* kernel = Find(id, a.device());
   if (kernel == nullptr) return {};
   Tensor left = a, right = b;
   Align(left, id.shape.lanes);
   Align(right, id.shape.lanes);
   Tensor result = at::empty(sizes, a.options().dtype(at::kFloat));
   constexpr int64_t kEach = fusion::kRowThreads / 32;
-  Launch(kernel, (count + kEach - 1) / kEach, fusion::kRowThreads, a.device(), In(left), In(right),
+  Launch(*kernel, (count + kEach - 1) / kEach, fusion::kRowThreads, a.device(), In(left), In(right),
          index == nullptr ? nullptr : In(*index), Out(result), static_cast<long long>(count),
          static_cast<long long>(inner), static_cast<long long>(a_rows.outer),
          static_cast<long long>(a_rows.inner), static_cast<long long>(b_rows.outer),
@@ -376,12 +343,12 @@ Tensor LogSumExp(const Tensor& self) {
   const DType dtype = FromTorch(self.scalar_type());
   KernelId id{.kind = Kind::kLogSumExp, .dtype = dtype};
   id.shape.lanes = LanesFor(dtype, self.size(-1), {rows.stride});
-  void* kernel = Loaded::Get().Find(id, self.device());
+  DeviceFunction* kernel = Find(id, self.device());
   if (kernel == nullptr) return by_parts();
   Align(rows.tensor, id.shape.lanes);
   Tensor result =
       at::empty(self.sizes().slice(0, self.sizes().size() - 1), self.options().dtype(at::kFloat));
-  Launch(kernel, result.numel(), fusion::kLogSumThreads, self.device(), In(rows.tensor),
+  Launch(*kernel, result.numel(), fusion::kLogSumThreads, self.device(), In(rows.tensor),
          Out(result), static_cast<long long>(rows.stride), static_cast<int>(self.size(-1)));
   return result;
 }
@@ -406,7 +373,7 @@ Tensor EntropyBackward(const Tensor& grad, const Tensor& scale, const Tensor& se
   const int64_t width = self.size(1);
   KernelId id{.kind = Kind::kCrossEntropyBackward, .dtype = dtype};
   id.shape.lanes = LanesFor(dtype, width, {rows.stride});
-  void* kernel = Loaded::Get().Find(id, self.device());
+  DeviceFunction* kernel = Find(id, self.device());
   if (kernel == nullptr) return EntropyBackwardByParts(grad, scale, self, target, log_sum);
   Align(rows.tensor, id.shape.lanes);
   Tensor result = at::empty(self.sizes(), self.options());
@@ -414,7 +381,7 @@ Tensor EntropyBackward(const Tensor& grad, const Tensor& scale, const Tensor& se
   const int64_t blocks = (width + each - 1) / each;
   const Tensor slope = grad.contiguous(), factor = scale.contiguous();
   const Tensor labels = target.contiguous(), base = log_sum.contiguous();
-  Launch(kernel, self.size(0) * blocks, fusion::kRowThreads, self.device(), In(slope), In(factor),
+  Launch(*kernel, self.size(0) * blocks, fusion::kRowThreads, self.device(), In(slope), In(factor),
          In(rows.tensor), In(labels), In(base), Out(result), static_cast<long long>(rows.stride),
          static_cast<int>(width), static_cast<int>(blocks));
   return result;
@@ -457,8 +424,6 @@ Tensor CrossEntropyBackward(const Tensor& grad, const Tensor& scale, const Tenso
                                        const Tensor&, int64_t)>("gt::cross_entropy_backward");
   return op.call(grad, scale, self, target, log_sum, ignore_index);
 }
-
-void KeepRowKernelsIn(std::filesystem::path folder) { Loaded::Get().KeepIn(std::move(folder)); }
 
 TORCH_LIBRARY_FRAGMENT(gt, library) {
   library.def("rms_norm(Tensor input, Tensor weight, float eps) -> (Tensor out, Tensor rstd)");

@@ -9,7 +9,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <filesystem>
 #include <optional>
 #include <tuple>
 
@@ -34,8 +33,5 @@ at::Tensor RowLogSumExp(const at::Tensor& self);
 at::Tensor CrossEntropyBackward(const at::Tensor& grad, const at::Tensor& scale,
                                 const at::Tensor& self, const at::Tensor& target,
                                 const at::Tensor& log_sum, int64_t ignore_index);
-
-// Where compiled kernels are kept, from now on.
-void KeepRowKernelsIn(std::filesystem::path folder);
 
 }  // namespace gt

@@ -50,14 +50,8 @@ std::string Filled(std::string text,
   return text;
 }
 
-KernelSource Source(std::string name, const std::string& text) {
-  KernelSource source;
-  source.name = std::move(name);
-  source.text = "#define COMPLEX_FORM 0\n";
-  source.text += KernelPrelude();
-  source.text += kHelpers;
-  source.text += text;
-  return source;
+RowKernel Source(std::string name, const std::string& text) {
+  return {std::move(name), kHelpers + text};
 }
 
 std::string TypeText(DType dtype) { return std::string(StorageType(dtype)); }
@@ -82,7 +76,7 @@ std::optional<RowShape> RowShapeFor(int64_t width, int64_t alignment, DType dtyp
   return shape;
 }
 
-KernelSource RmsNormSource(DType dtype, const RowShape& shape, bool added) {
+RowKernel RmsNormSource(DType dtype, const RowShape& shape, bool added) {
   return Source("gt_rms_norm", Filled(R"(
 typedef $TYPE T;
 constexpr int N = $LANES, VECTORS = $VECTORS, THREADS = $THREADS;
@@ -141,7 +135,7 @@ int64_t RmsNormBackwardBlocks(int64_t rows, const RowShape& shape) {
   return std::max<int64_t>(1, std::min(rows, kThreads / shape.threads));
 }
 
-KernelSource RmsNormBackwardSource(DType dtype, const RowShape& shape, bool added) {
+RowKernel RmsNormBackwardSource(DType dtype, const RowShape& shape, bool added) {
   // Registers for four blocks on a multiprocessor, if rows are not too long for that.
   const int resident = shape.vectors * shape.lanes <= 16 ? 4 * kMostThreads / shape.threads : 1;
   return Source("gt_rms_norm_backward", Filled(R"(
@@ -220,7 +214,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, $RESIDENT) gt_rms_norm_bac
                                                 {"$ADDED", added ? "true" : "false"}}));
 }
 
-KernelSource ColumnSumSource(DType result) {
+RowKernel ColumnSumSource(DType result) {
   return Source("gt_column_sum",
                 Filled(R"(
 typedef $TYPE T;
@@ -250,7 +244,7 @@ extern "C" __global__ void __launch_bounds__($THREADS) gt_column_sum(
                        {{"$TYPE", TypeText(result)}, {"$THREADS", Text(kColumnThreads)}}));
 }
 
-KernelSource LogSumExpSource(DType dtype, int lanes) {
+RowKernel LogSumExpSource(DType dtype, int lanes) {
   return Source("gt_log_sum_exp", Filled(R"(
 typedef $TYPE T;
 constexpr int N = $LANES, THREADS = $THREADS;
@@ -302,7 +296,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gt_log_sum_exp(
                                           {"$THREADS", Text(kLogSumThreads)}}));
 }
 
-KernelSource CrossEntropyBackwardSource(DType dtype, int lanes) {
+RowKernel CrossEntropyBackwardSource(DType dtype, int lanes) {
   return Source("gt_cross_entropy_backward", Filled(R"(
 typedef $TYPE T;
 constexpr int N = $LANES, THREADS = $THREADS;
@@ -331,7 +325,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gt_cross_entropy_backward(
                                                      {"$THREADS", Text(kRowThreads)}}));
 }
 
-KernelSource RowDotsSource(DType a, DType b, int lanes, bool looked_up) {
+RowKernel RowDotsSource(DType a, DType b, int lanes, bool looked_up) {
   return Source("gt_row_dots", Filled(R"(
 typedef $A A;
 typedef $B B;

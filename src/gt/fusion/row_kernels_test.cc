@@ -3,12 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include "gt/fusion/element_code.h"
 #include "gt/fusion/nvrtc.h"
 
 namespace gt::row_kernels_test {
 namespace {
 
-using fusion::KernelSource;
+using fusion::RowKernel;
 using fusion::RowShape;
 using fusion::RowShapeFor;
 
@@ -44,8 +45,8 @@ TEST(RowKernels, BlocksShareTheRows) {
   EXPECT_EQ(fusion::RmsNormBackwardBlocks(100000, narrow), 2048);
 }
 
-std::vector<KernelSource> AllSources() {
-  std::vector<KernelSource> sources;
+std::vector<RowKernel> AllSources() {
+  std::vector<RowKernel> sources;
   for (DType dtype : kTypes) {
     for (int64_t width : {4096, 2048, 512, 7}) {
       for (bool added : {false, true}) {
@@ -65,19 +66,21 @@ std::vector<KernelSource> AllSources() {
   return sources;
 }
 
-void Compile(const std::vector<KernelSource>& sources, std::initializer_list<int> architectures) {
+void Compile(const std::vector<RowKernel>& sources, std::initializer_list<int> architectures) {
   const fusion::Nvrtc* nvrtc = fusion::Nvrtc::Get();
   if (nvrtc == nullptr) GTEST_SKIP() << fusion::Nvrtc::WhyMissing();
-  for (const KernelSource& source : sources) {
+  for (const RowKernel& source : sources) {
     for (int architecture : architectures) {
-      const auto result = nvrtc->Compile(source.text, source.name, architecture);
+      const std::string text =
+          "#define COMPLEX_FORM 0\n" + std::string(fusion::KernelPrelude()) + source.text;
+      const auto result = nvrtc->Compile(text, source.name, architecture);
       EXPECT_FALSE(result.cubin.empty()) << source.text << result.log;
     }
   }
 }
 
 TEST(RowKernels, Compile) {
-  const std::vector<KernelSource> all = AllSources();
+  const std::vector<RowKernel> all = AllSources();
   Compile({all.begin(), all.begin() + 2}, {90});
 }
 
