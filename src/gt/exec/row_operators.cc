@@ -231,9 +231,8 @@ std::tuple<Tensor, Tensor> NormBackward(const Tensor& grad, const Tensor& x, con
   const int64_t alignment = std::gcd(std::gcd(g.stride, rows.stride), more.stride);
   KernelId id{.kind = Kind::kNormBackward, .flag = added.has_value()};
   DeviceFunction* kernel = NormKernel(id, x, weight, alignment);
-  DeviceFunction* sum = kernel == nullptr
-                  ? nullptr
-                  : Find({.kind = Kind::kColumnSum, .dtype = id.dtype}, x.device());
+  DeviceFunction* sum =
+      kernel == nullptr ? nullptr : Find({.kind = Kind::kColumnSum, .dtype = id.dtype}, x.device());
   if (kernel == nullptr || sum == nullptr || grad.scalar_type() != x.scalar_type()) {
     auto [of_input, of_weight] = NormBackwardByParts(grad, x, rstd, weight);
     if (added) of_input = RowMajor(at::add(of_input, *added));
