@@ -173,7 +173,7 @@ class LateResults {
     const Operator& op = user.op();
     if (op.work != Work::kProduct && op.work != Work::kGroupedProduct) return false;
     if (op.side_effect || op.random || place - user.number() > kFarthest) return false;
-    if (!SameEpoch(user, *group.members.back())) return false;
+    if (!NothingWaitsBetween(user, *group.members.back())) return false;
     for (int32_t i = 0; i < user.result_count(); ++i) {
       if (!IsUsedAfter(*user.result(i), place)) return false;
     }
@@ -202,13 +202,9 @@ class LateResults {
     return true;
   }
 
-  static bool SameEpoch(const Node& from, const Node& to) {
+  static bool NothingWaitsBetween(const Node& from, const Node& to) {
     for (const Node* node = &from; node != nullptr && node != &to; node = node->next()) {
-      const Operator& op = node->op();
-      if (op.collective != Collective::kNone || op.transfer != Transfer::kNone || op.reads_data ||
-          op.side_effect || op.work == Work::kHost) {
-        return false;
-      }
+      if (IsBarrier(*node)) return false;
     }
     return true;
   }

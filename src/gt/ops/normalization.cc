@@ -166,22 +166,17 @@ TensorType RowStatistics(RuleContext& ctx, const TensorType& input) {
   return Statistics(ctx, input, input.sizes.size() - 1, dtype);
 }
 
-// (input, weight, eps)
+// (input, weight, eps), or of a sum, which is returned as well: (self, other, weight, eps)
+template <bool kAdded>
 void RowNormRule(RuleContext& ctx) {
   const TensorType& input = ctx.Tensor(0);
-  CheckRows(ctx, input, ctx.Tensor(1));
+  CheckRows(ctx, input, ctx.Tensor(kAdded ? 2 : 1));
+  if (kAdded) {
+    CheckSameRows(ctx, input, ctx.Tensor(1));
+    ReturnLike(ctx, input);
+  }
   ReturnLike(ctx, input);
   ctx.Return(RowStatistics(ctx, input));
-}
-
-// (self, other, weight, eps)
-void AddRowNormRule(RuleContext& ctx) {
-  const TensorType& self = ctx.Tensor(0);
-  CheckRows(ctx, self, ctx.Tensor(2));
-  CheckSameRows(ctx, self, ctx.Tensor(1));
-  ReturnLike(ctx, self);
-  ReturnLike(ctx, self);
-  ctx.Return(RowStatistics(ctx, self));
 }
 
 // (grad_out, input, rstd, weight, added)
@@ -245,13 +240,13 @@ void RegisterNormalization(OperatorTable& table) {
 
   Operator& row_norm =
       norms.Add("gt::rms_norm(Tensor input, Tensor weight, float eps) -> (Tensor out, Tensor rstd)",
-                RowNormRule);
+                RowNormRule<false>);
   row_norm.flops = ElementFlops<0, 4>;
   row_norm.sharding = RowSharding<-1, 0>;
   Operator& add_row_norm = norms.Add(
       "gt::add_rms_norm(Tensor self, Tensor other, Tensor weight, float eps) -> (Tensor sum, "
       "Tensor out, Tensor rstd)",
-      AddRowNormRule);
+      RowNormRule<true>);
   add_row_norm.flops = ElementFlops<0, 5>;
   add_row_norm.sharding = RowSharding<-1, 0, 1>;
   Operator& row_norm_backward = norms.Add(
