@@ -30,14 +30,12 @@ RunningStep::RunningStep(Job& job, std::optional<StepPlan> plan, int64_t first_s
   predicted_ = std::move(plan->compiled.predicted);
   replanner_ = std::move(plan->compiled.replanner);
   RoutingLoads planned_loads = std::move(plan->compiled.loads);
-  step_ = MakeCapturedStep(
-      *job.model, std::move(plan->compiled),
-      {.executor = compile.executor,
-       .device_graphs = plan->cuda_graphs,
-       .records_collectives = FactsOf(job.world.backend()).recordable,
-       .kernel_store = compile.kernel_cache.empty() ? fusion::DefaultKernelFolder()
-                                                    : std::filesystem::path(compile.kernel_cache),
-       .memory = memory_});
+  step_ = MakeCapturedStep(*job.model, std::move(plan->compiled),
+                           {.executor = compile.executor,
+                            .device_graphs = plan->cuda_graphs,
+                            .records_collectives = FactsOf(job.world.backend()).recordable,
+                            .kernel_store = kernels,
+                            .memory = memory_});
   if (!replanner_) return;
   loads_.emplace(job.world, compile.ep_overlap.replan_interval, first_step);
   loads_->SetPlan(*step_->graph(), std::move(planned_loads));
