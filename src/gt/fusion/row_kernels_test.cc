@@ -22,7 +22,7 @@ TEST(RowKernels, EveryElementHasAThread) {
       for (int64_t alignment : {1, 2, 4, 8, 64}) {
         const auto shape = RowShapeFor(width, alignment, dtype);
         if (!shape) {
-          EXPECT_GT(width, 256 * 8) << alignment;
+          EXPECT_GT(width, int64_t{256} * 8) << alignment;
           continue;
         }
         EXPECT_GE(int64_t{shape->threads} * shape->lanes * shape->vectors, width);
