@@ -63,6 +63,16 @@ Conform kNllLoss2dBackward("aten::nll_loss2d_backward", [](Case& c) {
   c.None().Int(reduction).Int(-100).Tensor(dtype, {});
 });
 
+Conform kCrossEntropyBackward("gt::cross_entropy_backward", [](Case& c) {
+  const Dim tokens = c.Extent(1, 5), classes = c.Extent(1, 6);
+  const DType dtype = c.Pick(kRealTypes);
+  const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+  c.Tensor(wide, {c.MustEqual(tokens)}).Tensor(wide, {c.MustEqual(tokens)});
+  c.Tensor(dtype, {tokens, classes});
+  c.Tensor(DType::kInt64, {c.MustEqual(tokens)}, {.fill = Fill::kIndex, .bound = classes});
+  c.Tensor(wide, {c.MustEqual(tokens)}).Int(-100);
+});
+
 Conform kElementwise({"aten::mse_loss", "aten::smooth_l1_loss"}, [](Case& c) {
   Shape sizes = c.RandomShape(0, 4);
   DType dtype = c.Pick(kLossTypes);

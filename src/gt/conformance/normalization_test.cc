@@ -65,6 +65,34 @@ Conform kRmsNorm("aten::_fused_rms_norm",
                  },
                  {.data_variant = false});  // the composition reads its sizes
 
+// Operators of our own (exec/row_operators.h).
+Shape RandomRows(Case& c, DType* dtype) {
+  *dtype = c.Pick(kRealTypes);
+  return c.RandomShape(1, 4);
+}
+Conform kRowNorm("gt::rms_norm", [](Case& c) {
+  DType dtype;
+  const Shape shape = RandomRows(c, &dtype);
+  c.Tensor(dtype, shape).Tensor(dtype, {c.MustEqual(shape.back())}).Float(1e-5);
+});
+Conform kAddRowNorm("gt::add_rms_norm", [](Case& c) {
+  DType dtype;
+  const Shape shape = RandomRows(c, &dtype);
+  c.Tensor(dtype, shape).Tensor(dtype, c.MustEqual(shape));
+  c.Tensor(dtype, {c.MustEqual(shape.back())}).Float(1e-5);
+});
+Conform kRowNormBackward("gt::rms_norm_backward", [](Case& c) {
+  DType dtype;
+  const Shape shape = RandomRows(c, &dtype);
+  Shape statistics = shape;
+  statistics.back() = 1;
+  c.Tensor(dtype, c.MustEqual(shape)).Tensor(dtype, shape);
+  c.Tensor(dtype == DType::kFloat64 ? dtype : DType::kFloat32, statistics,
+           {.layout = LayoutChoice::kContiguous});
+  c.Tensor(dtype, {c.MustEqual(shape.back())});
+  c.Chance() ? c.Tensor(dtype, c.MustEqual(shape)) : c.None();
+});
+
 Exempt kCuda({"aten::_fused_rms_norm_backward"},
              "libtorch has a CUDA kernel only; see the recorded answers in this file");
 

@@ -92,6 +92,27 @@ Conform kLogSumExp("aten::logsumexp", [](Case& c) {
   Self(c, kNonComplexTypes);
   Dims(c, 1).Bool(c.Chance());
 });
+// Operators of our own (exec/row_operators.h).
+Conform kRowLogSumExp("gt::log_sum_exp",
+                      [](Case& c) { c.Tensor(c.Pick(kRealTypes), c.RandomShape(1, 4)); });
+Conform kRowDots("gt::row_dots", [](Case& c) {
+  const Shape shape = c.RandomShape(1, 4);
+  auto operand = [&] {
+    Shape sizes = c.BroadcastOperand(shape);
+    if (sizes.empty()) sizes.push_back(shape.back());
+    sizes.back() = shape.back();
+    c.Tensor(c.Pick(kRealTypes), sizes);
+  };
+  operand();
+  operand();
+});
+Conform kRowDotsAt("gt::row_dots_at", [](Case& c) {
+  const Dim rows = c.Extent(1, 5), width = c.Extent(1, 6), tokens = c.Extent(1, 4),
+            k = c.Extent(1, 3);
+  c.Tensor(c.Pick(kRealTypes), {rows, width});
+  c.Tensor(DType::kInt64, {tokens, k}, {.fill = Fill::kIndex, .bound = rows});
+  c.Tensor(c.Pick(kRealTypes), {tokens, 1, c.MustEqual(width)});
+});
 Conform kVar({"aten::var.correction", "aten::std.correction"}, [](Case& c) {
   Self(c, kFloatTypes);
   OptionalDims(c).Int(c.Random(0, 1)).Bool(c.Chance());

@@ -1,17 +1,22 @@
 // The kernels of gt::flex_attention: attention with any score and mask function, block by block with
 // a running softmax, so that scores exist for one block of queries and keys at a time. Written in
 // terms of libtorch's operators and therefore the same on every device. Blocks in which the mask
-// allows no pair are skipped. (A plain causal mask needs none of this: --model.attn sdpa takes
-// libtorch's fused kernels.)
+// allows no pair are skipped. On a GPU, calls in half precision whose functions mean a causal mask, a mask by
+// documents or none take libtorch's flash kernels instead (attention_mask.h).
 #include <ATen/ATen.h>
 #include <torch/custom_class.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <optional>
 
 #include "gt/base/error.h"
+#include "gt/base/logging.h"
+#include "gt/base/text.h"
+#include "gt/exec/attention_mask.h"
 #include "gt/torch_bridge/graph_object.h"
 
 namespace gt {
@@ -114,11 +119,11 @@ Tensor LengthMajorLike(const Tensor& rows, int64_t width) {
       .transpose(1, 2);
 }
 
-std::tuple<Tensor, Tensor> FlexForward(const Tensor& query, const Tensor& key, const Tensor& value,
-                                       const std::vector<Tensor>& captures,
-                                       const GraphHandle& score_mod,
-                                       const std::optional<GraphHandle>& mask_mod, double scale,
-                                       bool /*enable_gqa*/) {
+std::tuple<Tensor, Tensor> BlockedForward(const Tensor& query, const Tensor& key,
+                                          const Tensor& value, const std::vector<Tensor>& captures,
+                                          const GraphHandle& score_mod,
+                                          const std::optional<GraphHandle>& mask_mod, double scale,
+                                          bool /*enable_gqa*/) {
   Functions functions(query, key, captures, score_mod, {}, mask_mod.value_or(GraphHandle()));
   int64_t heads = query.size(1), kv_heads = key.size(1);
   Tensor out = LengthMajorLike(query, value.size(3));
@@ -169,7 +174,7 @@ std::tuple<Tensor, Tensor> FlexForward(const Tensor& query, const Tensor& key, c
   return {out, logsumexp};
 }
 
-std::tuple<Tensor, Tensor, Tensor> FlexBackward(
+std::tuple<Tensor, Tensor, Tensor> BlockedBackward(
     const Tensor& grad_out, const Tensor& query, const Tensor& key, const Tensor& value,
     const Tensor& out, const Tensor& logsumexp, const std::vector<Tensor>& captures,
     const GraphHandle& score_mod, const GraphHandle& score_mod_backward,
@@ -222,6 +227,241 @@ std::tuple<Tensor, Tensor, Tensor> FlexBackward(
     return result;
   };
   return {grad_query, finished(key_sum, key), finished(value_sum, value)};
+}
+
+// Masks that libtorch's flash kernels know. They take half precision, and as many keys as queries.
+
+struct FlashCall {
+  Tensor query, key, value, documents;
+  MaskKind kind = MaskKind::kOther;
+  double scale = 1;
+
+  bool causal() const { return kind == MaskKind::kCausal || kind == MaskKind::kCausalDocument; }
+  bool has_documents() const { return documents.defined(); }
+  int64_t width() const {
+    return (std::max(query.size(3), value.size(3)) + 7) / 8 *
+           8;  // kernels want one, of whole vectors
+  }
+};
+
+Tensor PaddedTo(const Tensor& x, int64_t width) {
+  return x.size(3) == width ? x : at::constant_pad_nd(x, {0, width - x.size(3)});
+}
+
+// [batch, heads, length, width] as rows of all sequences, [batch * length, heads, width], and back.
+Tensor Packed(const Tensor& x, int64_t width) {
+  return PaddedTo(x, width).transpose(1, 2).reshape({-1, x.size(1), width});
+}
+Tensor Unpacked(const Tensor& rows, const Tensor& like, int64_t width) {
+  return rows.view({like.size(0), like.size(2), rows.size(1), rows.size(2)})
+      .transpose(1, 2)
+      .narrow(3, 0, width);
+}
+
+Tensor InLengthMajor(const Tensor& x) {
+  Tensor result = LengthMajorLike(x, x.size(3));
+  return result.strides() == x.strides() ? x : result.copy_(x);
+}
+
+// Where documents begin among the rows of all sequences. Nothing if one document is in several stretches,
+// which the kernel has no word for.
+struct Stretches {
+  Tensor starts;  // int32, the end last
+  int64_t longest = 0;
+};
+std::optional<Stretches> StretchesOf(const Tensor& documents) {
+  const int64_t length = documents.size(1);
+  Tensor begins = at::ones(documents.sizes(), documents.options().dtype(at::kBool));
+  if (length > 1) {
+    const Tensor before = documents.narrow(1, 0, length - 1),
+                 after = documents.narrow(1, 1, length - 1);
+    if (!at::ge(after, before).all().item<bool>()) return std::nullopt;
+    begins.narrow(1, 1, length - 1).copy_(at::ne(after, before));
+  }
+  const Tensor first = begins.flatten().nonzero().flatten();
+  const Tensor end = at::full({1}, documents.numel(), first.options());
+  const Tensor starts = at::cat({first, end}).to(at::kInt);
+  const int64_t longest = at::diff(starts).max().item<int64_t>();
+  return Stretches{starts, longest};
+}
+
+std::optional<std::tuple<Tensor, Tensor>> FlashForward(const FlashCall& call) {
+  const auto& [query, key, value, documents, kind, scale] = call;
+  const int64_t width = call.width();
+  if (!call.has_documents()) {
+    auto results = at::_scaled_dot_product_flash_attention(
+        PaddedTo(query, width), PaddedTo(key, width), PaddedTo(value, width), /*dropout_p=*/0.0,
+        call.causal(), /*return_debug_mask=*/false, scale);
+    return std::tuple(InLengthMajor(std::get<0>(results).narrow(3, 0, value.size(3))),
+                      std::get<1>(results));
+  }
+  const std::optional<Stretches> stretches = StretchesOf(documents);
+  if (!stretches) return std::nullopt;
+  auto results = at::_flash_attention_forward(
+      Packed(query, width), Packed(key, width), Packed(value, width), stretches->starts,
+      stretches->starts, stretches->longest, stretches->longest, /*dropout_p=*/0.0, call.causal(),
+      /*return_debug_mask=*/false, scale);
+  // The sums are [heads, rows].
+  const Tensor sums = std::get<1>(results)
+                          .view({query.size(1), query.size(0), query.size(2)})
+                          .transpose(0, 1)
+                          .contiguous();
+  return std::tuple(InLengthMajor(Unpacked(std::get<0>(results), query, value.size(3))), sums);
+}
+
+std::optional<std::tuple<Tensor, Tensor, Tensor>> FlashBackward(const FlashCall& call,
+                                                                const Tensor& grad_out,
+                                                                const Tensor& out,
+                                                                const Tensor& logsumexp) {
+  const auto& [query, key, value, documents, kind, scale] = call;
+  const int64_t width = call.width();
+  // The state of a random generator, which nothing is drawn from.
+  const Tensor seed = at::zeros({2}, query.options().dtype(at::kUInt64));
+  const Tensor unused = at::zeros({}, query.options().dtype(at::kUInt64));
+  const auto cut = [](const Tensor& gradient, const Tensor& like) {
+    return InLengthMajor(gradient.narrow(3, 0, like.size(3)));
+  };
+  if (!call.has_documents()) {
+    auto [q, k, v] = at::_scaled_dot_product_flash_attention_backward(
+        PaddedTo(grad_out, width), PaddedTo(query, width), PaddedTo(key, width),
+        PaddedTo(value, width), PaddedTo(out, width), logsumexp, {}, {}, query.size(2), key.size(2),
+        /*dropout_p=*/0.0, call.causal(), seed, unused, scale);
+    return std::tuple(cut(q, query), cut(k, key), cut(v, value));
+  }
+  const std::optional<Stretches> stretches = StretchesOf(documents);
+  if (!stretches) return std::nullopt;
+  const Tensor sums = logsumexp.transpose(0, 1).reshape({query.size(1), -1});
+  auto [q, k, v] = at::_flash_attention_backward(
+      Packed(grad_out, width), Packed(query, width), Packed(key, width), Packed(value, width),
+      Packed(out, width), sums, stretches->starts, stretches->starts, stretches->longest,
+      stretches->longest, /*dropout_p=*/0.0, call.causal(), seed, unused, scale);
+  return std::tuple(InLengthMajor(Unpacked(q, query, query.size(3))),
+                    InLengthMajor(Unpacked(k, key, key.size(3))),
+                    InLengthMajor(Unpacked(v, value, value.size(3))));
+}
+
+// Before a kind of call first takes the flash kernel on a device, both ways compute a small one of random
+// numbers, forward and backward, and must agree.
+class FlashAdmission {
+ public:
+  static bool Admits(const FlashCall& call, const GraphHandle& score, const GraphHandle& mask,
+                     size_t captures) {
+    static auto* admission = new FlashAdmission();
+    const auto key =
+        std::tuple(call.query.device().index(), call.kind, call.query.scalar_type(),
+                   call.query.size(3), call.value.size(3), call.query.size(1) / call.key.size(1));
+    const std::lock_guard lock(admission->mutex_);
+    auto [verdict, fresh] = admission->verdicts_.try_emplace(key, false);
+    if (!fresh) return verdict->second;
+    try {
+      verdict->second = Agree(call, score, mask, captures);
+    } catch (const c10::Error& error) {
+      log::Warn("FlexAttention keeps to blocks: the flash kernel fails: {}",
+                Split(error.what_without_backtrace(), '\n').front());
+    }
+    if (!verdict->second)
+      log::Warn("FlexAttention keeps to blocks: the flash kernel gives other results");
+    return verdict->second;
+  }
+
+ private:
+  static bool Agree(const FlashCall& like, const GraphHandle& score, const GraphHandle& mask,
+                    size_t captures) {
+    constexpr int64_t kBatch = 2, kShared = 2, kLength = 96;
+    const int64_t heads = kShared * (like.query.size(1) / like.key.size(1));
+    // Of its own: what the job draws must not depend on what is compared here.
+    at::Generator random = at::globalContext().defaultGenerator(like.query.device()).clone();
+    random.set_current_seed(1);
+    const auto draw = [&](int64_t count, int64_t width) {
+      return at::randn({kBatch, kLength, count, width}, random, like.query.options())
+          .transpose(1, 2);
+    };
+    FlashCall call = like;
+    call.query = draw(heads, like.query.size(3));
+    call.key = draw(kShared, like.query.size(3));
+    call.value = draw(kShared, like.value.size(3));
+    const Tensor numbers = at::cumsum(
+        at::eq(at::randint(20, {kBatch, kLength}, random, like.query.options().dtype(at::kInt)), 0),
+        1, at::kInt);
+    if (like.has_documents()) call.documents = numbers;
+    const std::vector<Tensor> given(captures, numbers);
+    const bool grouped = heads != kShared;
+    auto [out, sums] =
+        BlockedForward(call.query, call.key, call.value, given, score, mask, call.scale, grouped);
+    auto flash = FlashForward(call);
+    const Tensor grad = draw(heads, like.value.size(3));
+    auto [q, k, v] = BlockedBackward(grad, call.query, call.key, call.value, out, sums, given,
+                                     score, score, mask, call.scale, grouped);
+    if (!flash || !Near(std::get<0>(*flash), out) || !Near(std::get<1>(*flash), sums)) return false;
+    auto gradients = FlashBackward(call, grad, std::get<0>(*flash), std::get<1>(*flash));
+    return gradients && Near(std::get<0>(*gradients), q) && Near(std::get<1>(*gradients), k) &&
+           Near(std::get<2>(*gradients), v);
+  }
+
+  static bool Near(const Tensor& a, const Tensor& b) {
+    if (a.sizes() != b.sizes() || a.strides() != b.strides()) return false;
+    const Tensor left = a.to(at::kFloat), right = b.to(at::kFloat);
+    const double most = right.abs().max().item<double>();
+    return (left - right).abs().max().item<double>() <= 0.03 * most;
+  }
+
+  std::mutex mutex_;
+  std::map<std::tuple<c10::DeviceIndex, MaskKind, at::ScalarType, int64_t, int64_t, int64_t>, bool>
+      verdicts_;
+};
+
+// Nothing if the call stays with blocks. Follows from the arguments alone, so that forward and backward, eager
+// and captured runs take the same kernels.
+std::optional<FlashCall> FlashCallFor(const Tensor& query, const Tensor& key, const Tensor& value,
+                                      const std::vector<Tensor>& captures, const GraphHandle& score,
+                                      const GraphHandle& mask, double scale) {
+  const bool half = query.scalar_type() == at::kHalf || query.scalar_type() == at::kBFloat16;
+  if (!query.is_cuda() || !half || query.numel() == 0 || query.size(2) != key.size(2)) {
+    return std::nullopt;
+  }
+  if (!score->function.is_identity()) return std::nullopt;
+  const MaskMeaning meaning = MeaningOf(mask == nullptr ? nullptr : mask->graph.get());
+  if (meaning.kind == MaskKind::kOther) return std::nullopt;
+  FlashCall call{query, key, value, {}, meaning.kind, scale};
+  constexpr int64_t kWidest = 256;
+  if (call.width() > kWidest) return std::nullopt;
+  if (meaning.documents >= 0) {
+    call.documents = captures[static_cast<size_t>(meaning.documents)];
+    if (call.documents.size(0) != query.size(0) || call.documents.size(1) != query.size(2)) {
+      return std::nullopt;
+    }
+  }
+  // The small call gives every captured tensor the same type.
+  for (const Tensor& capture : captures) {
+    if (capture.dim() != 2 || capture.scalar_type() != at::kInt) return std::nullopt;
+  }
+  if (!FlashAdmission::Admits(call, score, mask, captures.size())) return std::nullopt;
+  return call;
+}
+
+std::tuple<Tensor, Tensor> FlexForward(const Tensor& query, const Tensor& key, const Tensor& value,
+                                       const std::vector<Tensor>& captures,
+                                       const GraphHandle& score_mod,
+                                       const std::optional<GraphHandle>& mask_mod, double scale,
+                                       bool enable_gqa) {
+  const GraphHandle mask = mask_mod.value_or(GraphHandle());
+  if (auto call = FlashCallFor(query, key, value, captures, score_mod, mask, scale)) {
+    if (auto results = FlashForward(*call)) return *results;
+  }
+  return BlockedForward(query, key, value, captures, score_mod, mask_mod, scale, enable_gqa);
+}
+
+std::tuple<Tensor, Tensor, Tensor> FlexBackward(
+    const Tensor& grad_out, const Tensor& query, const Tensor& key, const Tensor& value,
+    const Tensor& out, const Tensor& logsumexp, const std::vector<Tensor>& captures,
+    const GraphHandle& score_mod, const GraphHandle& score_mod_backward,
+    const std::optional<GraphHandle>& mask_mod, double scale, bool enable_gqa) {
+  const GraphHandle mask = mask_mod.value_or(GraphHandle());
+  if (auto call = FlashCallFor(query, key, value, captures, score_mod, mask, scale)) {
+    if (auto results = FlashBackward(*call, grad_out, out, logsumexp)) return *results;
+  }
+  return BlockedBackward(grad_out, query, key, value, out, logsumexp, captures, score_mod,
+                         score_mod_backward, mask_mod, scale, enable_gqa);
 }
 
 TORCH_LIBRARY(gt, library) {

@@ -19,6 +19,8 @@ class Fuse : public Pass {
   Counter operators_{this, "operators", "operators in them, views not counted"};
   Counter recomputed_{this, "recomputed",
                       "operators that a group computes again instead of reading their results"};
+  Counter late_{this, "late", "results that groups of the backward write instead of being kept"};
+  Counter combined_{this, "combined", "operators on rows that took in one beside them"};
   Counter bytes_{this, "bytes", "traffic that is saved, at the sizes seen when it was captured"};
 };
 

@@ -31,14 +31,6 @@ bool IsLazy(const Node& view) {
          view.result()->type() == view.operand(0)->type();
 }
 
-// Nodes whose order matters to others: the host, other ranks, copies. No group reaches across one, so
-// that what was hidden behind communication stays there.
-bool IsBarrier(const Node& node) {
-  const Operator& op = node.op();
-  return op.collective != Collective::kNone || op.transfer != Transfer::kNone || op.reads_data ||
-         op.side_effect || op.work == Work::kHost;
-}
-
 template <typename Visit>
 void VisitUsers(const Value& value, const Visit& visit) {
   for (const Use& use : value.uses()) {
@@ -482,6 +474,12 @@ class BodyMaker {
 };
 
 }  // namespace
+
+bool IsBarrier(const Node& node) {
+  const Operator& op = node.op();
+  return op.collective != Collective::kNone || op.transfer != Transfer::kNone || op.reads_data ||
+         op.side_effect || op.work == Work::kHost;
+}
 
 Value* BaseOf(Value* value) {
   while (IsCodedView(value->producer())) value = value->producer()->operand(0);

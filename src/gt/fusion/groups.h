@@ -23,6 +23,10 @@ struct Group {
 // Groups of at least two members, in the order of their last ones. Numbers the nodes.
 std::vector<Group> FindGroups(Graph& graph, const FuseOptions& options);
 
+// Nodes whose order matters to others: the host, other ranks, copies. No group reaches across one, so
+// that what was hidden behind communication stays there.
+bool IsBarrier(const Node& node);
+
 // The value that this one shows through views that generated code can look through.
 Value* BaseOf(Value* value);
 

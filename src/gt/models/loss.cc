@@ -1,10 +1,12 @@
 #include "gt/models/loss.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "gt/dist/collectives.h"
+#include "gt/exec/row_operators.h"
 #include "gt/torch_bridge/scope.h"
 
 namespace gt {
@@ -47,20 +49,53 @@ class ShardedCrossEntropy : public torch::autograd::Function<ShardedCrossEntropy
   }
 };
 
-// logits: [tokens, vocab], float32.
+// Cross entropy of logits in whatever dtype the head has made them: nothing as large as they are is kept but
+// they themselves, and nothing wider is written. Per token, the loss and the logarithm of the softmax's
+// denominator, in float32.
+class CrossEntropy : public torch::autograd::Function<CrossEntropy> {
+ public:
+  static tensor_list forward(AutogradContext* ctx, const at::Tensor& logits,
+                             const at::Tensor& labels) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    ctx->set_materialize_grads(false);
+    at::Tensor log_sum = RowLogSumExp(logits);
+    at::Tensor ignored = at::eq(labels, kIgnoredLabel);
+    at::Tensor column = labels.masked_fill(ignored, 0).unsqueeze(1);
+    at::Tensor chosen = logits.gather(1, column).squeeze(1);
+    at::Tensor losses = at::sub(log_sum, chosen).masked_fill(ignored, 0.0);
+    ctx->save_for_backward({logits, labels, log_sum, ignored});
+    return {losses, log_sum.masked_fill(ignored, 0.0)};
+  }
+
+  static tensor_list backward(AutogradContext* ctx, tensor_list gradients) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    tensor_list saved = ctx->get_saved_variables();
+    const at::Tensor &logits = saved[0], &labels = saved[1], &log_sum = saved[2];
+    at::Tensor of_loss = gradients[0].masked_fill(saved[3], 0.0);
+    at::Tensor of_log_sum =
+        gradients[1].defined() ? of_loss + gradients[1].masked_fill(saved[3], 0.0) : of_loss;
+    return {CrossEntropyBackward(of_loss, of_log_sum, logits, labels, log_sum, kIgnoredLabel), {}};
+  }
+};
+
+// logits: [tokens, vocab], as the head has made them. All that follows is computed in float32.
 at::Tensor LossOfLogits(const at::Tensor& logits, const at::Tensor& labels,
                         const at::Tensor& valid_tokens, double z_loss, const HeadSharding& spread) {
-  if (spread.group != nullptr) {
-    tensor_list per_token = ShardedCrossEntropy::apply(logits, labels, &spread);
+  if (spread.group != nullptr || logits.is_cuda()) {
+    tensor_list per_token = spread.group == nullptr ? CrossEntropy::apply(logits, labels)
+                                                    : ShardedCrossEntropy::apply(
+                                                          logits.to(at::kFloat), labels, &spread);
     at::Tensor sum = per_token[0].sum();
     if (z_loss > 0) sum = sum + z_loss * per_token[1].square().sum();
     return sum / valid_tokens;
   }
-  at::Tensor sum = at::cross_entropy_loss_symint(logits, labels, /*weight=*/{}, at::Reduction::Sum,
+  // libtorch's operators, which a CPU has kernels for.
+  at::Tensor scores = logits.to(at::kFloat);
+  at::Tensor sum = at::cross_entropy_loss_symint(scores, labels, /*weight=*/{}, at::Reduction::Sum,
                                                  kIgnoredLabel);
   if (z_loss > 0) {
     at::Tensor counted = at::ne(labels, kIgnoredLabel);
-    at::Tensor squares = at::logsumexp(logits, {-1}).square();
+    at::Tensor squares = at::logsumexp(scores, {-1}).square();
     sum = sum + z_loss * at::where(counted, squares, at::zeros_like(squares)).sum();
   }
   return sum / valid_tokens;
@@ -73,7 +108,7 @@ at::Tensor Rows(const at::Tensor& hidden) {
 
 at::Tensor ChunkLoss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                      const at::Tensor& valid_tokens, double z_loss, const HeadSharding& spread) {
-  at::Tensor logits = at::linear(Rows(hidden), weight).to(at::kFloat);
+  at::Tensor logits = at::linear(Rows(hidden), weight);
   return LossOfLogits(logits, labels.reshape({-1}), valid_tokens, z_loss, spread);
 }
 
@@ -103,7 +138,7 @@ class ChunkedLoss : public torch::autograd::Function<ChunkedLoss> {
         hidden.sym_size(1), chunks, [&](const c10::SymInt& start, const c10::SymInt& count) {
           at::Tensor part = hidden.narrow_symint(1, start, count);
           at::Tensor rows = Rows(part);
-          at::Tensor logits = at::linear(rows, weight).to(at::kFloat).requires_grad_();
+          at::Tensor logits = at::linear(rows, weight).requires_grad_();
           at::Tensor loss;
           {
             at::AutoGradMode enable(true);
@@ -112,7 +147,6 @@ class ChunkedLoss : public torch::autograd::Function<ChunkedLoss> {
           }
           AnnotationGuard backward({.phase = Phase::kBackward});
           at::Tensor slope = torch::autograd::grad({loss}, {logits}, {at::ones_like(loss)})[0];
-          slope = slope.to(hidden.scalar_type());
           hidden_gradients.push_back(slope.mm(weight).view_symint(part.sym_sizes()));
           // Added up inside the matrix product.
           weight_gradient = weight_gradient.defined() ? at::addmm(weight_gradient, slope.t(), rows)

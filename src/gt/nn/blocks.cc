@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "gt/exec/row_operators.h"
 #include "gt/torch_bridge/generator.h"
 
 namespace gt::nn {
@@ -12,27 +13,22 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-// libtorch has the kernels, but its own derivative of the fused operator exists for GPUs only and
-// its forward decomposes everywhere else; called below autograd it is one operator on every device
-// that has it.
+// One operator forward and one backward, on every device that has kernels for them.
 class FusedRmsNorm : public torch::autograd::Function<FusedRmsNorm> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            int64_t width, double epsilon) {
+                            double epsilon) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    auto [out, rstd] = at::_fused_rms_norm(x, {width}, weight, epsilon);
+    auto [out, rstd] = RowRmsNorm(x, weight, epsilon);
     ctx->save_for_backward({x, weight, rstd});
-    ctx->saved_data["width"] = width;
     return out;
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list gradients) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     tensor_list saved = ctx->get_saved_variables();
-    auto [x, weight] =
-        at::_fused_rms_norm_backward(gradients[0], saved[0], {ctx->saved_data["width"].toInt()},
-                                     saved[2], saved[1], {true, true});
-    return {x, weight, {}, {}};
+    auto [x, weight] = RowRmsNormBackward(gradients[0], saved[0], saved[2], saved[1]);
+    return {x, weight, {}};
   }
 };
 
@@ -67,7 +63,7 @@ at::Tensor Dropout::forward(const at::Tensor& x) {
   return x * kept * (1 / (1 - share_));
 }
 
-RmsNorm::RmsNorm(int64_t width, double epsilon) : width_(width), epsilon_(epsilon) {
+RmsNorm::RmsNorm(int64_t width, double epsilon) : epsilon_(epsilon) {
   set_role(ModuleRole::kNorm);
   AddParameter("weight", weight_, {width}, Init::Ones());
 }
@@ -75,7 +71,7 @@ RmsNorm::RmsNorm(int64_t width, double epsilon) : width_(width), epsilon_(epsilo
 at::Tensor RmsNorm::forward(const at::Tensor& x) {
   at::Tensor weight = weight_();
   if (x.is_cuda() && x.scalar_type() == weight.scalar_type()) {
-    return FusedRmsNorm::apply(x, weight, width_, epsilon_);
+    return FusedRmsNorm::apply(x, weight, epsilon_);
   }
   at::Tensor wide = x.to(at::kFloat);
   at::Tensor scale = at::rsqrt(at::mean(wide.pow(2), {-1}, /*keepdim=*/true) + epsilon_);

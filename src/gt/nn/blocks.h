@@ -43,7 +43,6 @@ class RmsNorm : public Module {
 
  private:
   Parameter weight_;
-  int64_t width_;
   double epsilon_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "gt/exec/row_operators.h"
 #include "gt/sim/routing_loads.h"
 
 namespace gt::nn {
@@ -71,7 +72,7 @@ class CollectTokens : public torch::autograd::Function<CollectTokens> {
     at::Tensor slot_gradients = (gradient * weights.unsqueeze(2)).to(slots.scalar_type());
     at::Tensor row_gradients = slot_gradients.view_symint({to_slots.sym_size(0), slots.sym_size(2)})
                                    .index_select(0, to_slots);
-    at::Tensor weight_gradients = (slots * gradient.to(at::kFloat)).sum(2);
+    at::Tensor weight_gradients = RowDots(slots, gradient);
     return {row_gradients, weight_gradients, {}, {}};
   }
 };

@@ -115,6 +115,23 @@ void BceWithLogitsRule(RuleContext& ctx) {
   ctx.Return(std::move(loss));
 }
 
+// (grad_out, scale, self, target, log_sum, ignore_index), an operator of our own (exec/row_operators.h)
+void CrossEntropyBackwardRule(RuleContext& ctx) {
+  const TensorType& self = ctx.Tensor(2);
+  if (self.rank() != 2 || rules::IsIntegralOrBool(self.dtype) || IsComplex(self.dtype)) {
+    ctx.Reject("scores must be real numbers, [tokens, classes]");
+  }
+  const DType wide = self.dtype == DType::kFloat64 ? self.dtype : DType::kFloat32;
+  for (int arg : {0, 1, 3, 4}) {
+    const TensorType& row = ctx.Tensor(arg);
+    if (row.rank() != 1 || row.dtype != (arg == 3 ? DType::kInt64 : wide)) {
+      ctx.Reject("gradients, targets and sums must be one number for each token");
+    }
+    rules::RequireEqual(ctx, row.sizes[0], self.sizes[0], "all must be of the same tokens");
+  }
+  ctx.Return(ContiguousType(self.dtype, self.device, self.sizes, ctx.env()));
+}
+
 // Sharding. A mean divides by a count of the whole batch, which a shard does not know: its
 // gradient gets the count as an operand, the forward pass does not.
 
@@ -176,6 +193,17 @@ void NllBackwardSharding(ShardingContext& ctx) {
   rules::RowMaker(ctx).Arg(6, kPartial).Add();
 }
 
+// Tokens, or classes: a target elsewhere is none. Linear in the two gradients together.
+void CrossEntropyBackwardSharding(ShardingContext& ctx) {
+  rules::RowMaker tokens(ctx);
+  for (int arg = 0; arg < 5; ++arg) tokens.Arg(arg, 0);
+  tokens.Result(0, 0).Add();
+  if (rules::IntAt(ctx, 5) < 0) {
+    rules::RowMaker(ctx).Arg(2, 1).Result(0, 1).Method(ShardMethod::kMaskedIndices).Add();
+  }
+  rules::AddLinearRow(ctx, {0, 1});
+}
+
 // Losses of one element each: as pointwise operators, or summed.
 template <int kReduction>
 void ElementwiseLossSharding(ShardingContext& ctx) {
@@ -233,6 +261,9 @@ void RegisterLoss(OperatorTable& table) {
   add("aten::nll_loss2d_backward(Tensor grad_output, Tensor self, Tensor target, "
       "Tensor? weight, int reduction, SymInt ignore_index, Tensor total_weight) -> Tensor",
       NllLoss2dBackwardRule, reduced, ElementFlops<2, 2>, NllBackwardSharding);
+  add("gt::cross_entropy_backward(Tensor grad_out, Tensor scale, Tensor self, Tensor target, "
+      "Tensor log_sum, int ignore_index) -> Tensor",
+      CrossEntropyBackwardRule, indexed, ElementFlops<2, 4>, CrossEntropyBackwardSharding);
   add("aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor",
       ElementwiseLossRule<2>, reduced, ElementFlops<0, 3>, ElementwiseLossSharding<2>);
   add("aten::mse_loss_backward(Tensor grad_output, Tensor self, Tensor target, "

@@ -141,6 +141,73 @@ void RmsNormBackwardSharding(ShardingContext& ctx) {
   rules::AddLinearRow(ctx, {0});
 }
 
+// Operators of our own (exec/row_operators.h): the last dimension is normalized, and the weight is there.
+
+void CheckRows(RuleContext& ctx, const TensorType& input, const TensorType& weight) {
+  if (input.rank() == 0 || weight.rank() != 1) {
+    ctx.Reject("the input needs a dimension to normalize, and the weight one of the same size");
+  }
+  rules::RequireEqual(ctx, input.sizes.back(), weight.sizes[0],
+                      "the weight must be as long as the last dimension of the input");
+  if (rules::IsIntegralOrBool(input.dtype) || IsComplex(input.dtype))
+    ctx.Reject("needs real numbers");
+}
+
+void CheckSameRows(RuleContext& ctx, const TensorType& input, const TensorType& other) {
+  if (input.rank() != other.rank()) ctx.Reject("tensors differ in rank");
+  for (size_t i = 0; i < input.sizes.size(); ++i) {
+    rules::RequireEqual(ctx, input.sizes[i], other.sizes[i], "tensors differ in size");
+  }
+  if (input.dtype != other.dtype) ctx.Reject("tensors differ in dtype");
+}
+
+TensorType RowStatistics(RuleContext& ctx, const TensorType& input) {
+  const DType dtype = input.dtype == DType::kFloat64 ? input.dtype : DType::kFloat32;
+  return Statistics(ctx, input, input.sizes.size() - 1, dtype);
+}
+
+// (input, weight, eps), or of a sum, which is returned as well: (self, other, weight, eps)
+template <bool kAdded>
+void RowNormRule(RuleContext& ctx) {
+  const TensorType& input = ctx.Tensor(0);
+  CheckRows(ctx, input, ctx.Tensor(kAdded ? 2 : 1));
+  if (kAdded) {
+    CheckSameRows(ctx, input, ctx.Tensor(1));
+    ReturnLike(ctx, input);
+  }
+  ReturnLike(ctx, input);
+  ctx.Return(RowStatistics(ctx, input));
+}
+
+// (grad_out, input, rstd, weight, added)
+void RowNormBackwardRule(RuleContext& ctx) {
+  const TensorType& input = ctx.Tensor(1);
+  CheckRows(ctx, input, ctx.Tensor(3));
+  CheckSameRows(ctx, input, ctx.Tensor(0));
+  if (const TensorType* added = ctx.OptionalTensor(4)) CheckSameRows(ctx, input, *added);
+  ReturnLike(ctx, input);
+  ReturnLike(ctx, ctx.Tensor(3));
+}
+
+// Rows by the dimensions before the last, in the tensors that have them; kWeightGradient: a result that is
+// summed over rows, or -1.
+template <int kWeightGradient, int... kTensors>
+void RowSharding(ShardingContext& ctx) {
+  for (int64_t d = 0; d + 1 < ctx.operands()[0]->rank(); ++d) {
+    const auto state = static_cast<ShardState>(d);
+    rules::RowMaker row(ctx);
+    for (int arg : {kTensors...}) row.Arg(arg, state);
+    row.Results(state);
+    if (kWeightGradient >= 0) row.Result(kWeightGradient, kPartial);
+    row.Add();
+  }
+}
+
+void RowNormBackwardSharding(ShardingContext& ctx) {
+  RowSharding<1, 0, 1, 2, 4>(ctx);
+  if (ctx.OperandAt(4) < 0) rules::AddLinearRow(ctx, {0});
+}
+
 }  // namespace
 
 void RegisterNormalization(OperatorTable& table) {
@@ -170,6 +237,24 @@ void RegisterNormalization(OperatorTable& table) {
       RmsNormBackwardRule);
   rms_norm_backward.flops = ElementFlops<1, 9>;
   rms_norm_backward.sharding = RmsNormBackwardSharding;
+
+  Operator& row_norm =
+      norms.Add("gt::rms_norm(Tensor input, Tensor weight, float eps) -> (Tensor out, Tensor rstd)",
+                RowNormRule<false>);
+  row_norm.flops = ElementFlops<0, 4>;
+  row_norm.sharding = RowSharding<-1, 0>;
+  Operator& add_row_norm = norms.Add(
+      "gt::add_rms_norm(Tensor self, Tensor other, Tensor weight, float eps) -> (Tensor sum, "
+      "Tensor out, Tensor rstd)",
+      RowNormRule<true>);
+  add_row_norm.flops = ElementFlops<0, 5>;
+  add_row_norm.sharding = RowSharding<-1, 0, 1>;
+  Operator& row_norm_backward = norms.Add(
+      "gt::rms_norm_backward(Tensor grad_out, Tensor input, Tensor rstd, Tensor weight, Tensor? "
+      "added=None) -> (Tensor grad_input, Tensor grad_weight)",
+      RowNormBackwardRule);
+  row_norm_backward.flops = ElementFlops<1, 9>;
+  row_norm_backward.sharding = RowNormBackwardSharding;
 }
 
 }  // namespace gt

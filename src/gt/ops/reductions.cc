@@ -210,6 +210,55 @@ void SortRule(RuleContext& ctx) {
   ctx.Return({DType::kInt64, self.device, self.sizes, std::move(strides)});
 }
 
+// Operators of our own (exec/row_operators.h).
+
+DType RowSumType(DType a, DType b) {
+  return a == DType::kFloat64 || b == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
+
+void CheckDots(RuleContext& ctx, const TensorType& a, const TensorType& b) {
+  if (a.rank() == 0 || b.rank() == 0) ctx.Reject("both need a dimension to add up along");
+  for (DType dtype : {a.dtype, b.dtype}) {
+    if (IsIntegralOrBool(dtype) || IsComplex(dtype)) ctx.Reject("needs real numbers");
+  }
+  RequireEqual(ctx, a.sizes.back(), b.sizes.back(), "rows must be equally long");
+}
+
+Shape WithoutLast(Shape sizes) {
+  sizes.pop_back();
+  return sizes;
+}
+
+// (self, other)
+void RowDotsRule(RuleContext& ctx) {
+  const TensorType &a = ctx.Tensor(0), &b = ctx.Tensor(1);
+  CheckDots(ctx, a, b);
+  Shape sizes = WithoutLast(Broadcast(ctx, a.sizes, b.sizes));
+  ctx.Return(Contiguous(ctx, RowSumType(a.dtype, b.dtype), a.device, std::move(sizes)));
+}
+
+// (self, index, other): rows of `self`, which has two dimensions, at `index`
+void RowDotsAtRule(RuleContext& ctx) {
+  const TensorType &a = ctx.Tensor(0), &index = ctx.Tensor(1), &b = ctx.Tensor(2);
+  if (a.rank() != 2 || index.dtype != DType::kInt64) {
+    ctx.Reject("needs a matrix, whose rows 64-bit integers look up");
+  }
+  CheckDots(ctx, a, b);
+  Shape looked_up = index.sizes;
+  looked_up.push_back(a.sizes[1]);
+  Shape sizes = WithoutLast(Broadcast(ctx, looked_up, b.sizes));
+  ctx.Return(Contiguous(ctx, RowSumType(a.dtype, b.dtype), a.device, std::move(sizes)));
+}
+
+void RowLogSumExpRule(RuleContext& ctx) {
+  const TensorType& self = ctx.Tensor(0);
+  if (self.rank() == 0 || IsIntegralOrBool(self.dtype) || IsComplex(self.dtype)) {
+    ctx.Reject("needs rows of real numbers");
+  }
+  ctx.Return(
+      Contiguous(ctx, RowSumType(self.dtype, self.dtype), self.device, WithoutLast(self.sizes)));
+}
+
 // Sharding.
 
 enum class Reduction : uint8_t {
@@ -261,6 +310,33 @@ void SoftmaxBackwardSharding(ShardingContext& ctx) {
   RowMaker row(ctx);
   row.Arg(0, dim).Arg(1, dim).Result(0, dim).Method(ShardMethod::kStatistics, 1).Add();
   AddLinearRow(ctx, {0});
+}
+
+// Dimensions that results have, and sums over the last. Linear in each operand.
+void RowDotsSharding(ShardingContext& ctx) {
+  const TensorType &a = *ctx.operands()[0], &b = *ctx.operands()[1];
+  const TensorType& longer = a.rank() >= b.rank() ? a : b;
+  Shape sizes = ctx.results()[0]->sizes;
+  sizes.push_back(longer.sizes.back());
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    const auto at_a = BroadcastState(ctx, a, sizes, d), at_b = BroadcastState(ctx, b, sizes, d);
+    if (!at_a || !at_b) continue;
+    const bool summed = d + 1 == sizes.size();
+    RowMaker row(ctx);
+    row.Operand(0, *at_a).Operand(1, *at_b);
+    row.Results(summed ? kPartial : static_cast<ShardState>(d)).Add();
+  }
+  AddLinearRow(ctx, {0});
+  AddLinearRow(ctx, {1});
+}
+
+// Along the last dimension ranks combine its maximum and the sum of exponentials.
+void RowLogSumExpSharding(ShardingContext& ctx) {
+  const int64_t last = ctx.operands()[0]->rank() - 1;
+  for (int64_t d = 0; d < last; ++d) {
+    const auto state = static_cast<ShardState>(d);
+    RowMaker(ctx).Arg(0, state).Results(state).Add();
+  }
 }
 
 // Cost.
@@ -372,6 +448,15 @@ void RegisterReductions(OperatorTable& table) {
   add("aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType "
       "input_dtype) -> Tensor",
       SoftmaxBackwardRule, SoftmaxBackwardSharding, FlopsPerInput<4>);
+
+  add("gt::row_dots(Tensor self, Tensor other) -> Tensor", RowDotsRule, RowDotsSharding,
+      FlopsPerInput<2>);
+  Operator& dots_at = add("gt::row_dots_at(Tensor self, Tensor index, Tensor other) -> Tensor",
+                          RowDotsAtRule, kNothingLeft, FlopsPerInput<2>);
+  dots_at.order = DimOrder::kUnknown;
+  dots_at.integers = IntegerOperands::kIndices;
+  add("gt::log_sum_exp(Tensor self) -> Tensor", RowLogSumExpRule, RowLogSumExpSharding,
+      FlopsPerInput<4>);
 
   OperatorGroup sorted(
       table, {.work = Work::kReduction, .order = DimOrder::kReordered, .flops = FlopsPerInput<1>});
