@@ -4,11 +4,13 @@
 // was predicted.
 //
 //   overlap_bench [--ways whole,block,moe_batch,moe_seq] [--chunks 2] [--scales 1] [--eps 32]
-//                 [--loads balanced] [--pretended 0] [--random 0] [job flags]
+//                 [--loads balanced] [--pretended 0] [--random 0] [--predictions] [job flags]
 //
 // A way is `whole` (no chunks), `auto`, or a kind of module that is cut. Without job flags: deepseek_v3
 // with the widths of 16B and 8 layers on a GPU, ep 32 on an H100 cluster; a tiny one, ep 8, on a CPU.
 // Under other loads than balanced ones the order is planned anew for what arrives, as in a job.
+// --predictions runs the job as its flags say, any model and layout, placed ones too, and compares the
+// step and its compute alone with what was predicted.
 // --random N draws N jobs (ep, links, batch, memory policy), and compares auto with every choice that
 // it has, tried one by one.
 #include <ATen/ATen.h>
@@ -33,11 +35,13 @@
 #include "gt/fusion/kernel_store.h"
 #include "gt/job/config.h"
 #include "gt/nn/module.h"
+#include "gt/report/overlap_report.h"
 #include "gt/sim/memory_curve.h"
 #include "gt/sim/routing_loads.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/train/batch.h"
 #include "gt/train/captured_step.h"
+#include "gt/train/job_share.h"
 #include "gt/train/step.h"
 
 namespace {
@@ -130,6 +134,7 @@ struct Measured {
   int64_t predicted_peak = 0;
   bool chunked = false;
   double predicted_ms = 0;
+  double predicted_compute_ms = 0;
   double load = 1;  // rows that arrive, relative to an even share
   std::string choice;
 };
@@ -171,31 +176,49 @@ double TimeAlone(const std::vector<gt::CollectiveRecord>& collectives, c10::Devi
   return Milliseconds(start, Clock::now());
 }
 
+// What this rank has of a batch of random tokens.
+gt::Batch RandomBatch(const gt::LanguageModel& model, const gt::Config& config,
+                      const gt::Mesh& mesh, const gt::PlacedJob* placed, c10::Device device) {
+  const int64_t rows = config.training.local_batch_size, length = config.training.seq_len;
+  const gt::JobShare share =
+      placed != nullptr ? gt::JobShare(mesh, rows, *placed) : gt::JobShare(mesh, rows);
+  gt::TokenBatch batch;
+  batch.rows = rows * share.readers().count();
+  batch.length = length;
+  std::mt19937_64 random(1);
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    for (int64_t position = 0; position < length; ++position) {
+      batch.tokens.push_back(static_cast<int64_t>(random() % model.vocab_size()));
+      batch.labels.push_back(static_cast<int64_t>(random() % model.vocab_size()));
+      batch.positions.push_back(position);
+    }
+  }
+  return share.ToDevice(batch, device);
+}
+
 Measured Measure(const gt::Config& config, c10::Device device, bool alone, int steps = 5) {
   Measured measured;
   gt::World::Run(config, [&](gt::World& world) {
     gt::Mesh mesh(config.parallelism, world.size(), world.rank());
     gt::SetThreads(config.threads);
     gt::ModelPtr model = gt::BuildConfiguredModel(config, world, mesh);
-    FillModel(*model, config, device);
     gt::CompiledStep compiled = gt::Compile(
         {.model = *model, .config = config, .device = device, .mesh = mesh, .world = &world});
+    if (compiled.placed) gt::KeepPlacedParts(*model, *compiled.placed);
+    FillModel(*model, config, device);
     measured.chunked = compiled.chunked;
     for (const std::string& line : compiled.choice) measured.choice += line + "\n";
-    if (compiled.predicted) measured.predicted_ms = compiled.predicted->step / 1e3;
+    if (compiled.predicted) {
+      measured.predicted_ms = compiled.predicted->step / 1e3;
+      measured.predicted_compute_ms = gt::SummarizeOverlap(*compiled.predicted).compute / 1e3;
+    }
     const std::shared_ptr<gt::StepCompiler> replanner = compiled.replanner;
+    const gt::Batch batch = RandomBatch(*model, config, mesh, compiled.placed.get(), device);
     auto step =
         gt::MakeCapturedStep(*model, std::move(compiled),
                              {.device_graphs = config.compile.cuda_graphs,
                               .records_collectives = gt::FactsOf(world.backend()).recordable,
                               .kernel_store = gt::fusion::DefaultKernelFolder()});
-    auto [rows, length] = std::pair(config.training.local_batch_size, config.training.seq_len);
-    at::manual_seed(1);
-    at::Tensor numbers = at::randint(model->vocab_size(), {rows, length + 1}, at::kLong);
-    gt::Batch batch;
-    batch.tokens = numbers.narrow(1, 0, length).contiguous().to(device);
-    batch.labels = numbers.narrow(1, 1, length).contiguous().to(device);
-    batch.positions = at::arange(length, at::kLong).expand({rows, length}).contiguous().to(device);
     std::vector<double> times, host_times;
     std::vector<gt::CollectiveRecord> collectives;  // of one step
     constexpr int kWarmUp = 4;                      // the third run may record
@@ -214,7 +237,8 @@ Measured Measure(const gt::Config& config, c10::Device device, bool alone, int s
       const int64_t first = world.record().Last().number + 1;
       const double awaited = gt::SecondsAwaited();
       Clock::time_point start = Clock::now();
-      gt::StepResult result = step->Run(batch, rows * length);
+      gt::StepResult result =
+          step->Run(batch, config.training.local_batch_size * config.training.seq_len);
       const double host =
           Milliseconds(start, Clock::now()) - 1e3 * (gt::SecondsAwaited() - awaited);
       gt::Synchronize(device);
@@ -244,6 +268,7 @@ struct Wanted {
   gt::StringList pretended;  // likewise
   int64_t random = 0;
   int64_t seed = 1;
+  bool predictions = false;
 };
 
 double Gibibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
@@ -333,6 +358,20 @@ class Table {
   double whole_ms_ = 0;
   std::vector<double> errors_;
 };
+
+// The job as it is.
+void PrintPredictions(gt::Config config, c10::Device device) {
+  const Measured with = Measure(config, device, /*alone=*/false);
+  config.debug.free_collectives = true;
+  const Measured alone = Measure(config, device, /*alone=*/false);
+  auto error = [](double predicted, double measured) { return 100 * (predicted / measured - 1); };
+  fmt::print(
+      "{} on {} ranks: step {:.1f} ms, predicted {:.1f} ({:+.1f} %); compute alone {:.1f} ms, "
+      "predicted {:.1f} ({:+.1f} %)\n",
+      gt::ModelTitle(config), config.ranks, with.step_ms, with.predicted_ms,
+      error(with.predicted_ms, with.step_ms), alone.step_ms, with.predicted_compute_ms,
+      error(with.predicted_compute_ms, alone.step_ms));
+}
 
 // auto against all that it can choose from.
 class Lottery {
@@ -425,12 +464,16 @@ int main(int count, char** arguments) {
         .Flag("random", &wanted.random, gt::AtLeast(0),
               "jobs to draw, for auto against its choices")
         .Flag("seed", &wanted.seed, gt::AtLeast(0), "of that draw")
+        .Flag("predictions", &wanted.predictions,
+              "the job as its flags say, and what was predicted")
         .WithConfig(&config);
     if (!line.Parse(count - 1, arguments + 1)) {
       fmt::print("{}", line.Help());
       return 0;
     }
-    if (wanted.random > 0) {
+    if (wanted.predictions) {
+      PrintPredictions(config, device);
+    } else if (wanted.random > 0) {
       Lottery(config, device, wanted).Print();
     } else {
       Table(config, device, wanted).Print();

@@ -4,10 +4,12 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <ranges>
 #include <thread>
 #include <utility>
 
 #include "gt/base/error.h"
+#include "gt/base/logging.h"
 #include "gt/base/read_file.h"
 #include "gt/job/config.h"
 #include "gt/placement/hand_layouts.h"
@@ -28,23 +30,23 @@ using placement::SearchOptions;
 using Clock = std::chrono::steady_clock;
 
 // Of the work on a plan.
-constexpr double kShareForHandWritten = 0.1, kShareForStart = 0.2;
+constexpr double kShareForHandWritten = 0.1, kShareForStart = 0.2, kShareForJudging = 0.2;
+// Predictions are not good enough to tell plans apart that differ by less.
+constexpr double kNoticeable = 0.98;
+// Of hand-written layouts, to be judged.
+constexpr size_t kMostJudged = 2;
 
 class Finder {
  public:
   explicit Finder(const PlacementRequest& request)
       : request_(request),
         links_(ReadCluster(ClusterPath(request.config.comm.cluster))),
+        step_(std::make_shared<placement::FoldedStep>(
+            placement::FoldStep(request.step, request.fold))),
         start_(Clock::now()) {}
 
   FoundPlacement Run() {
-    for (const placement::HandLayout& layout : HandWritten()) {
-      FoundPlacement::Rival rival{layout.name, Try(layout.mesh, layout.axes)};
-      const bool allowed = std::find(request_.meshes.begin(), request_.meshes.end(), layout.mesh) !=
-                           request_.meshes.end();
-      if (allowed && IsBetter(rival.found)) result_.best = rival.found;
-      result_.rivals.push_back(std::move(rival));
-    }
+    TryHandWritten();
     double bound = placement::kForbidden;
     for (const DeviceMesh& mesh : request_.meshes) {
       if (result_.best != nullptr && SecondsLeft() <= 0) {
@@ -58,10 +60,41 @@ class Finder {
     if (result_.best == nullptr) Refuse();
     placement::Placement& best = result_.best->placement;
     best.bound_us = std::min(bound, best.total_us());
+    if (request_.for_judging) {
+      if (std::ranges::find(result_.candidates, result_.best) == result_.candidates.end()) {
+        result_.candidates.insert(result_.candidates.begin(), result_.best);
+      }
+    }
     return std::move(result_);
   }
 
  private:
+  void TryHandWritten() {
+    std::vector<std::pair<placement::HandLayout, std::shared_ptr<PlacedProblem>>> allowed;
+    for (const placement::HandLayout& layout : HandWritten()) {
+      const bool is_allowed =
+          std::ranges::find(request_.meshes, layout.mesh) != request_.meshes.end();
+      if (request_.for_judging && !is_allowed) continue;
+      FoundPlacement::Rival rival{layout.name, Try(layout.mesh, layout.axes)};
+      if (is_allowed && rival.found != nullptr) {
+        allowed.emplace_back(layout, rival.found);
+        if (IsBetter(rival.found)) result_.best = rival.found;
+      }
+      result_.rivals.push_back(std::move(rival));
+    }
+    if (!request_.for_judging) return;
+    std::ranges::stable_sort(allowed, [](const auto& a, const auto& b) {
+      return a.second->placement.total_us() < b.second->placement.total_us();
+    });
+    for (const auto& [layout, found] : allowed | std::views::take(kMostJudged)) {
+      result_.candidates.push_back(found);
+      const std::shared_ptr<PlacedProblem> finest = Try(layout.mesh, layout.axes, /*finest=*/true);
+      if (finest != nullptr && finest->placement.total_us() != found->placement.total_us()) {
+        result_.candidates.push_back(finest);
+      }
+    }
+  }
+
   bool IsBetter(const std::shared_ptr<PlacedProblem>& found) const {
     return found != nullptr && (result_.best == nullptr ||
                                 found->placement.total_us() < result_.best->placement.total_us());
@@ -73,7 +106,8 @@ class Finder {
         {.ranks = request_.meshes.front().ranks(),
          .batch = request_.batch,
          .gpus_per_node = links_.cluster().gpus_per_node,
-         .experts = !request_.step.modules().With(ModuleRole::kExperts).empty()});
+         .experts = !request_.step.modules().With(ModuleRole::kExperts).empty(),
+         .meshes = request_.meshes});
   }
 
   double SecondsLeft() const {
@@ -87,23 +121,22 @@ class Finder {
     return pricing;
   }
 
-  std::shared_ptr<PlacedProblem> ProblemOn(const DeviceMesh& mesh,
-                                           const std::vector<AxisUse>& axes) const {
+  std::shared_ptr<PlacedProblem> ProblemOn(const DeviceMesh& mesh, const std::vector<AxisUse>& axes,
+                                           bool finest = false) const {
     auto found = std::make_shared<PlacedProblem>();
     found->pricing = std::make_unique<Pricing>(PricingOn(mesh));
     placement::ProblemOptions problem;
     problem.axes = axes;
     problem.fold = request_.fold;
-    problem.finest_parameters = request_.finest_parameters;
+    problem.finest_parameters = request_.finest_parameters || finest;
     problem.reshard_after_forward =
         request_.config.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
     if (request_.pins) problem.pins = request_.pins(mesh);
-    found->problem = std::make_unique<PlaceProblem>(request_.step, *found->pricing, problem);
+    found->problem = std::make_unique<PlaceProblem>(request_.step, *found->pricing, problem, step_);
     return found;
   }
 
   void SearchOn(PlacedProblem& found, SearchOptions search) {
-    if (result_.best != nullptr) search.give_up_at = result_.best->placement.total_us();
     if (request_.progress) {
       search.progress = [this, mesh = found.pricing->mesh().ToString()](double step_us,
                                                                         double bound_us) {
@@ -111,14 +144,24 @@ class Finder {
       };
     }
     found.placement = Search(*found.problem, search);
+    log::Debug("placed on mesh {} after {:.2f} s: {:.2f} ms, at least {:.2f} ms",
+               found.pricing->mesh().ToString(), request_.time_limit_s - SecondsLeft(),
+               found.placement.step_us / 1e3, found.placement.bound_us / 1e3);
   }
 
-  std::shared_ptr<PlacedProblem> Try(const DeviceMesh& mesh, const std::vector<AxisUse>& axes) {
-    std::shared_ptr<PlacedProblem> found = ProblemOn(mesh, axes);
+  std::shared_ptr<PlacedProblem> Try(const DeviceMesh& mesh, const std::vector<AxisUse>& axes,
+                                     bool finest = false) {
+    std::shared_ptr<PlacedProblem> found = ProblemOn(mesh, axes, finest);
     SearchOptions search = Options();
+    if (request_.for_judging) search.work_limit *= kShareForJudging;
     // A hand-written layout is shown, not claimed to be the best of its kind.
     if (!axes.empty()) search.work_limit *= kShareForHandWritten;
     if (mesh.axes() > 2 && result_.best == nullptr) search.start = PlanOnJoinedAxes(*found);
+    const bool is_judged = request_.for_judging && !axes.empty();
+    if (result_.best != nullptr && !is_judged) {
+      const double worthwhile = request_.for_judging ? kNoticeable : 1;
+      search.give_up_at = worthwhile * result_.best->placement.total_us();
+    }
     SearchOn(*found, search);
     last_bound_ = found->placement.bound_us;
     return found->placement.feasible ? found : nullptr;
@@ -135,6 +178,7 @@ class Finder {
       const std::shared_ptr<PlacedProblem> joined = ProblemOn(placement::JoinAxes(mesh, split), {});
       SearchOptions search = Options();
       search.work_limit *= kShareForStart;
+      if (result_.best != nullptr) search.give_up_at = result_.best->placement.total_us();
       SearchOn(*joined, search);
       if (!joined->placement.feasible || joined->placement.total_us() >= least) continue;
       std::vector<int32_t> labels =
@@ -159,7 +203,7 @@ class Finder {
       placement::ProblemOptions options;
       options.fold = request_.fold;
       options.pins = pins;
-      return PlaceProblem(request_.step, pricing, options);
+      return PlaceProblem(request_.step, pricing, options, step_);
     };
     const auto feasible = [&](const std::vector<Pin>& pins, bool with_memory) {
       SearchOptions asked = search;
@@ -201,6 +245,7 @@ class Finder {
 
   const PlacementRequest& request_;
   const LinkModel links_;
+  const std::shared_ptr<const placement::FoldedStep> step_;
   const Clock::time_point start_;
   FoundPlacement result_;
   double last_bound_ = 0;

@@ -38,6 +38,9 @@ struct PlacementRequest {
   bool fold = true;
   bool finest_parameters = false;
   double expert_skew = 1;
+  // Plans are judged once more by what is predicted of their steps: hand-written layouts compete on the
+  // meshes of the job alone, nearly the best is good enough, and the result has candidates.
+  bool for_judging = false;
   double memory_price = 0;  // microseconds for each GiB above the limit; 0: nothing may be above it
   std::function<void(const std::string& mesh, double step_us, double bound_us)> progress = nullptr;
 };
@@ -56,7 +59,10 @@ struct FoundPlacement {
     std::shared_ptr<PlacedProblem> found;  // null: it does not fit, or takes longer
   };
   std::vector<Rival> rivals;  // hand-written layouts
-  int meshes_not_tried = 0;   // for want of time
+  // For judging, the most promising first: the best, then the best hand-written layouts, also with
+  // parameters sharded as finely as gt train shards them.
+  std::vector<std::shared_ptr<PlacedProblem>> candidates;
+  int meshes_not_tried = 0;  // for want of time
   // Of the rivals that fit; null: none.
   const Rival* BestRival() const;
 };

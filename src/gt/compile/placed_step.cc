@@ -2,19 +2,17 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <set>
 #include <utility>
 
 #include "gt/analysis/collectives.h"
 #include "gt/base/error.h"
-#include "gt/base/logging.h"
 #include "gt/compile/configured_model.h"
 #include "gt/compile/find_placement.h"
 #include "gt/compile/global_step.h"
 #include "gt/compile/memory_capacity.h"
+#include "gt/compile/placement_judge.h"
 #include "gt/compile/step_capture.h"
-#include "gt/compile/step_compiler.h"
 #include "gt/compile/step_inputs.h"
 #include "gt/job/config.h"
 #include "gt/passes/framework/manager.h"
@@ -117,67 +115,17 @@ class PlacedCapturer {
                             .memory_bytes = MemoryOf(request_),
                             .time_limit_s = config.compile.autoparallel_time_limit};
     wanted.batch = GlobalBatch(config, ranks_);
+    wanted.for_judging = true;
     const FoundPlacement found = FindPlacement(wanted);
     if (const FoundPlacement::Rival* rival = found.BestRival()) {
       job.rival = rival->name;
       job.rival_us = rival->found->placement.step_us;
     }
-    return Fastest(graph, Candidates(found, wanted.meshes));
-  }
-
-  // The best plan, and the best of hand-written layouts on permitted meshes: what is predicted of the
-  // rewritten step, after all passes, may put another one first than placement's own costs do.
-  std::vector<Plan> Candidates(const FoundPlacement& found,
-                               const std::vector<placement::DeviceMesh>& meshes) const {
-    constexpr size_t kMostRivals = 3;
-    std::vector<std::shared_ptr<PlacedProblem>> rivals;
-    for (const FoundPlacement::Rival& rival : found.rivals) {
-      if (ChunksGraph(overlap_)) break;  // not every placement can be cut into chunks
-      const bool permitted =
-          rival.found != nullptr && rival.found != found.best &&
-          std::find(meshes.begin(), meshes.end(), rival.found->pricing->mesh()) != meshes.end();
-      if (permitted) rivals.push_back(rival.found);
-    }
-    std::sort(rivals.begin(), rivals.end(), [](const auto& a, const auto& b) {
-      return a->placement.step_us < b->placement.step_us;
-    });
-    if (rivals.size() > kMostRivals) rivals.resize(kMostRivals);
-    rivals.insert(rivals.begin(), found.best);
     std::vector<Plan> plans;
-    plans.reserve(rivals.size());
-    for (const auto& one : rivals) {
-      plans.push_back(MakePlan(*one->problem, one->placement, ModelTitle(request_.config)));
+    for (const auto& one : found.candidates) {
+      plans.push_back(MakePlan(*one->problem, one->placement, ModelTitle(config)));
     }
-    return plans;
-  }
-
-  Plan Fastest(const Graph& graph, std::vector<Plan> plans) const {
-    if (plans.size() == 1) return std::move(plans.front());
-    size_t fastest = 0;
-    double least = std::numeric_limits<double>::infinity();
-    for (size_t i = 0; i < plans.size(); ++i) {
-      const double us = PredictedUs(graph, plans[i]);
-      log::Debug("placement candidate {}: {:.2f} ms by its own costs, {:.2f} ms after all passes",
-                 i, plans[i].step_us / 1e3, us / 1e3);
-      if (us >= least) continue;
-      least = us;
-      fastest = i;
-    }
-    return std::move(plans[fastest]);
-  }
-
-  // Of the step that this rank would run; nothing is made for it.
-  double PredictedUs(const Graph& graph, const Plan& plan) const {
-    const std::unique_ptr<Graph> step = graph.Clone();
-    ApplyPlacement(*step, plan, request_.mesh.rank());
-    Config config = request_.config;
-    if (AppliesPolicyFirst(config)) config.compile.memory_policy = MemoryPolicy::kNone;
-    StepCompiler compiler(config, request_.mesh, nullptr, request_.device,
-                          StepCompiler::Audience::kSelf);
-    compiler.PlaceOn(placement::DeviceMesh(plan.mesh));
-    if (config.compile.enable_passes) compiler.Compile(*step, overlap_);
-    const std::optional<Timeline> timeline = compiler.Predict(*step);
-    return timeline ? timeline->step : plan.step_us;
+    return FastestPlan(request_, overlap_, graph, std::move(plans));
   }
 
   Plan Stored(const Graph& graph) const {

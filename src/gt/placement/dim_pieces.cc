@@ -410,4 +410,10 @@ std::vector<ClassPieces> FindPieces(const Folding& folding, SymbolValues symbols
   return PieceFinder(folding, symbols).Take();
 }
 
+FoldedStep FoldStep(Graph& graph, bool fold) {
+  FoldedStep step{Fold(graph, fold), {}};
+  step.pieces = FindPieces(step.folding, graph.shapes().Hints());
+  return step;
+}
+
 }  // namespace gt::placement

@@ -44,4 +44,12 @@ struct ClassPieces {
 
 std::vector<ClassPieces> FindPieces(const Folding& folding, SymbolValues symbols);
 
+// What is known of a step on every mesh.
+struct FoldedStep {
+  Folding folding;
+  std::vector<ClassPieces> pieces;  // by class
+};
+// Numbers the nodes.
+FoldedStep FoldStep(Graph& graph, bool fold = true);
+
 }  // namespace gt::placement

@@ -3,11 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace gt::placement {
 
+namespace {
+
+HandLayout WithFsdp(const char* name, const DeviceMesh& mesh, AxisUse use) {
+  return {fmt::format("FSDP {} x {} {}", mesh.size(0), name, mesh.size(1)),
+          mesh,
+          {AxisUse::kShard, use}};
+}
+
+}  // namespace
+
 std::vector<HandLayout> HandLayouts(const LayoutRequest& request) {
-  const auto [ranks, batch, gpus_per_node, experts] = request;
+  const auto& [ranks, batch, gpus_per_node, experts, meshes] = request;
   std::vector<HandLayout> layouts;
   if (ranks == 1) return layouts;
   const int64_t nodes = ranks / std::min(ranks, gpus_per_node);
@@ -26,9 +37,7 @@ std::vector<HandLayout> HandLayouts(const LayoutRequest& request) {
     if (size == ranks) {
       layouts.push_back({fmt::format("EP {}", size), DeviceMesh({size}), {AxisUse::kExperts}});
     } else {
-      layouts.push_back({fmt::format("FSDP {} x EP {}", ranks / size, size),
-                         DeviceMesh({ranks / size, size}),
-                         {AxisUse::kShard, AxisUse::kExperts}});
+      layouts.push_back(WithFsdp("EP", DeviceMesh({ranks / size, size}), AxisUse::kExperts));
     }
   }
   for (int64_t tensor = 2; tensor <= std::min(ranks, gpus_per_node); tensor *= 2) {
@@ -37,9 +46,19 @@ std::vector<HandLayout> HandLayouts(const LayoutRequest& request) {
     if (data == 1) {
       layouts.push_back({fmt::format("TP {}", tensor), DeviceMesh({tensor}), {AxisUse::kModel}});
     } else {
-      layouts.push_back({fmt::format("FSDP {} x TP {}", data, tensor),
-                         DeviceMesh({data, tensor}),
-                         {AxisUse::kShard, AxisUse::kModel}});
+      layouts.push_back(WithFsdp("TP", DeviceMesh({data, tensor}), AxisUse::kModel));
+    }
+  }
+  const auto add = [&](HandLayout layout) {
+    const bool known = std::ranges::any_of(
+        layouts, [&](const HandLayout& other) { return other.name == layout.name; });
+    if (!known) layouts.push_back(std::move(layout));
+  };
+  for (const DeviceMesh& mesh : meshes) {
+    if (mesh.axes() != 2) continue;
+    if (experts && batch % ranks == 0) add(WithFsdp("EP", mesh, AxisUse::kExperts));
+    if (mesh.size(1) <= gpus_per_node && batch % mesh.size(0) == 0) {
+      add(WithFsdp("TP", mesh, AxisUse::kModel));
     }
   }
   return layouts;

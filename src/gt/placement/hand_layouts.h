@@ -20,11 +20,13 @@ struct LayoutRequest {
   int64_t ranks = 1;
   int64_t batch = 1;  // sequences of all ranks together
   int64_t gpus_per_node = 8;
-  bool experts = false;  // the model has some
+  bool experts = false;                 // the model has some
+  std::vector<DeviceMesh> meshes = {};  // those that the job may use
 };
 
 // Data parallelism alone, FSDP, HSDP across nodes, experts or tensor parallelism of each size within a
-// node times FSDP, as far as the batch can be shared out like that.
+// node times FSDP, as far as the batch can be shared out like that; on the meshes of two axes that are
+// named also experts across nodes, and sizes that are no power of two.
 std::vector<HandLayout> HandLayouts(const LayoutRequest& request);
 
 }  // namespace gt::placement

@@ -16,9 +16,10 @@ using namespace placement;
 using testing::SmallPlacement;
 using testing::SmallStep;
 
-std::vector<std::string> NamesOf(int64_t ranks, int64_t batch, bool experts = false) {
+std::vector<std::string> NamesOf(int64_t ranks, int64_t batch, bool experts = false,
+                                 std::vector<DeviceMesh> meshes = {}) {
   std::vector<std::string> names;
-  for (const HandLayout& layout : HandLayouts({ranks, batch, 8, experts})) {
+  for (const HandLayout& layout : HandLayouts({ranks, batch, 8, experts, std::move(meshes)})) {
     EXPECT_EQ(layout.mesh.ranks(), ranks) << layout.name;
     EXPECT_EQ(static_cast<size_t>(layout.mesh.axes()), layout.axes.size()) << layout.name;
     names.push_back(layout.name);
@@ -37,6 +38,10 @@ TEST(HandLayouts, AreThoseThatTheRanksAndTheBatchAllow) {
   EXPECT_EQ(NamesOf(8, 2), (Names{"FSDP 2 x TP 4", "TP 8"}));
   EXPECT_EQ(NamesOf(6, 1), Names());
   EXPECT_EQ(NamesOf(12, 12), (Names{"DDP 12", "FSDP 12", "FSDP 6 x TP 2", "FSDP 3 x TP 4"}));
+  // Meshes that are named add what nobody would try on all.
+  EXPECT_EQ(NamesOf(12, 12, false, {DeviceMesh({4, 3}), DeviceMesh({3, 4})}),
+            (Names{"DDP 12", "FSDP 12", "FSDP 6 x TP 2", "FSDP 3 x TP 4", "FSDP 4 x TP 3"}));
+  EXPECT_EQ(NamesOf(64, 64, true, {DeviceMesh({4, 16})}).back(), "FSDP 4 x EP 16");
 }
 
 Plan PlanUnder(const std::string& step, const HandLayout& layout) {

@@ -62,9 +62,16 @@ class MemoryUse {
     for (int32_t result = 0; result < node.result_count(); ++result) {
       int32_t& last = last_use_[i][static_cast<size_t>(result)];
       for (const Use& use : node.result(result)->uses()) {
-        last = std::max(last, use.node() == nullptr ? end() - 1 : LastUseBy(node, *use.node()));
+        last = std::max(last, use.node() == nullptr ? LastUseAs(use, static_cast<int32_t>(i))
+                                                    : LastUseBy(node, *use.node()));
       }
     }
+  }
+  // A gradient is sent where its parameter is as soon as it is made, and counted there.
+  int32_t LastUseAs(const Use& output, int32_t made) const {
+    const auto& outputs = problem_.graph().outputs();
+    const bool leaves = outputs[static_cast<size_t>(output.index())]->role == OutputRole::kGradient;
+    return leaves ? made : end() - 1;
   }
   int32_t LastUseBy(const Node& producer, const Node& user) const {
     if (IsRecomputed(producer) && user.meta().is_backward()) return -1;

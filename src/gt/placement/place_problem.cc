@@ -48,15 +48,18 @@ bool IsLookedAt(const WayLimit& limit, const Layout& layout, const DeviceMesh& m
 
 }  // namespace
 
-PlaceProblem::PlaceProblem(Graph& graph, const Pricing& pricing, ProblemOptions options)
+PlaceProblem::PlaceProblem(Graph& graph, const Pricing& pricing, ProblemOptions options,
+                           std::shared_ptr<const FoldedStep> step)
     : graph_(graph),
       pricing_(pricing),
       options_(std::move(options)),
-      folding_(Fold(graph, options_.fold)),
-      pieces_(FindPieces(folding_, graph.shapes().Hints())) {
+      step_(step != nullptr ? std::move(step)
+                            : std::make_shared<FoldedStep>(FoldStep(graph, options_.fold))),
+      folding_(step_->folding),
+      pieces_(step_->pieces) {
   FollowParameters();
+  FindBatch();
   MakeStrategies();
-  ApplyAxisUses();
   ApplyPins();
   if (options_.finest_parameters) KeepFinestParameters();
   MakeVariables();
@@ -73,7 +76,13 @@ void PlaceProblem::MakeStrategies() {
       const WayLimit limit(pieces.size() + 1, pricing_.mesh().axes());
       strategies_.push_back(InputStrategies(pieces, pricing_.mesh()));
       std::erase_if(strategies_.back(), [&](const Strategy& strategy) {
-        return !IsLookedAt(limit, strategy.results[0], pricing_.mesh());
+        const Layout& layout = strategy.results[0];
+        for (size_t axis = 0; axis < options_.axes.size(); ++axis) {
+          if (!IsAllowed(options_.axes[axis], of_parameters_[i], layout.axes[axis], pieces)) {
+            return true;
+          }
+        }
+        return !IsLookedAt(limit, layout, pricing_.mesh());
       });
       // Buffers and constants are small, and whole on every rank.
       const InputRole role = of.input->role;
@@ -84,47 +93,58 @@ void PlaceProblem::MakeStrategies() {
     }
     if (!WayLimit(pieces_[i].rows.size(), pricing_.mesh().axes()).complete()) ++limited_classes_;
     if (!pieces_[i].has_rule) without.insert(of.node->op().name.str());
-    strategies_.push_back(StrategiesOf(*of.node, pieces_[i], graph_.shapes().Hints(), pricing_));
+    strategies_.push_back(
+        StrategiesOf(*of.node, pieces_[i], graph_.shapes().Hints(), pricing_,
+                     [&](const PieceRow& row, int axis) { return IsAllowed(i, row, axis); }));
   }
   without_rule_.assign(without.begin(), without.end());
 }
 
-void PlaceProblem::ApplyAxisUses() {
-  int32_t batch = -1;  // of the first input that has dimensions
-  for (size_t i = 0; i < folding_.classes.size() && batch < 0; ++i) {
+void PlaceProblem::FindBatch() {
+  for (size_t i = 0; i < folding_.classes.size() && batch_ < 0; ++i) {
     const Input* input = folding_.classes[i].input;
     if (input == nullptr || input->role != InputRole::kInput) continue;
-    if (!pieces_[i].results[0].empty()) batch = pieces_[i].results[0][0].id;
+    if (!pieces_[i].results[0].empty()) batch_ = pieces_[i].results[0][0].id;
   }
-  auto allows = [&](AxisUse use, bool parameter, ShardState state, const Pieces& pieces) {
-    if (IsRouted(state)) return use == AxisUse::kAny || use == AxisUse::kExperts;
-    if (use == AxisUse::kAny || state < 0) return true;
-    if (parameter) return use != AxisUse::kReplicate;
-    const bool cuts_batch = pieces[static_cast<size_t>(state)].id == batch;
-    return cuts_batch == (use != AxisUse::kModel);
+}
+
+// Of a tensor, along an axis of that use.
+bool PlaceProblem::IsAllowed(AxisUse use, bool parameter, ShardState state,
+                             const Pieces& pieces) const {
+  if (placement::IsRouted(state)) return use == AxisUse::kAny || use == AxisUse::kExperts;
+  if (use == AxisUse::kAny || state < 0) return true;
+  if (parameter) return use != AxisUse::kReplicate;
+  const bool cuts_batch = pieces[static_cast<size_t>(state)].id == batch_;
+  return cuts_batch == (use != AxisUse::kModel);
+}
+
+// Of a node of that class.
+bool PlaceProblem::IsAllowed(size_t class_index, const PieceRow& row, int axis) const {
+  if (options_.axes.empty()) return true;
+  const AxisUse use = options_.axes[static_cast<size_t>(axis)];
+  // Gradients end where their parameters are, but they are made of parts of the batch.
+  const bool gradient =
+      (use == AxisUse::kShard || use == AxisUse::kExperts) && of_gradients_[class_index];
+  const auto routed = [](ShardState state) { return placement::IsRouted(state); };
+  if (use == AxisUse::kExperts &&
+      (std::ranges::any_of(row.operands, routed) || std::ranges::any_of(row.results, routed))) {
+    return true;
+  }
+  const bool parameter = of_parameters_[class_index];
+  const auto allowed = [&](ShardState state, const Pieces& pieces) {
+    // A row of experts may name a piece that a result of another shape does not have.
+    if (state >= 0 && static_cast<size_t>(state) >= pieces.size()) return true;
+    return IsAllowed(use, parameter, state, pieces);
   };
-  for (size_t axis = 0; axis < options_.axes.size(); ++axis) {
-    const AxisUse use = options_.axes[axis];
-    const bool shards = use == AxisUse::kShard || use == AxisUse::kExperts;
-    for (size_t i = 0; i < folding_.classes.size(); ++i) {
-      const bool parameter = of_parameters_[i];
-      std::erase_if(strategies_[i], [&](const Strategy& strategy) {
-        if (use == AxisUse::kExperts && strategy.IsRouted(axis)) return false;
-        for (size_t k = 0; k < strategy.results.size(); ++k) {
-          if (!allows(use, parameter, strategy.results[k].axes[axis], pieces_[i].results[k])) {
-            // Gradients end where their parameters are.
-            if (!(shards && of_gradients_[i])) return true;
-          }
-        }
-        for (size_t k = 0; k < strategy.operands.size(); ++k) {
-          if (!allows(use, parameter, strategy.operands[k].axes[axis], pieces_[i].operands[k])) {
-            if (!(shards && of_gradients_[i])) return true;
-          }
-        }
-        return false;
-      });
-    }
+  const ClassPieces& pieces = pieces_[class_index];
+  for (size_t i = 0; i < row.results.size(); ++i) {
+    if (!gradient && !allowed(row.results[i], pieces.results[i])) return false;
   }
+  for (size_t i = 0; i < row.operands.size(); ++i) {
+    if (gradient && gradient_operands_[class_index][i]) continue;
+    if (!allowed(row.operands[i], pieces.operands[i])) return false;
+  }
+  return true;
 }
 
 // A pin of one member holds for its whole class.
@@ -232,19 +252,32 @@ void PlaceProblem::FollowParameters() {
     auto from = static_cast<size_t>(output.from);
     (output.role == OutputRole::kGradient ? gradient : returned)[from] = true;
   }
+  // A gradient in the making has as many elements as its parameter. What it is made of may lead nowhere
+  // else either, but it is needed at once: only gradients can be sent while the rest of the backward runs.
+  const auto elements = [&](size_t i) {
+    return ElementsOf(folding_.classes[i].result_type(0), graph_.shapes().Hints());
+  };
   for (size_t i = count; i-- > 0;) {
     bool only =
         !returned[i] && (gradient[i] || !uses_[i].empty()) && folding_.classes[i].node != nullptr;
     for (const FoldedEdge& use : uses_[i]) {
       auto to = static_cast<size_t>(use.to);
       // A class that feeds itself is not asked about itself.
-      only = only && (to == i || of_gradients_[to]);
+      only = only && (to == i || (of_gradients_[to] && elements(to) == elements(i)));
       if (!of_parameters_[i]) continue;
       phases_[i] |= of_parameters_[to] && to != i      ? phases_[to]
                     : IsBackward(folding_.classes[to]) ? kBackwardUse
                                                        : kForwardUse;
     }
     of_gradients_[i] = only;
+  }
+  gradient_operands_.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    gradient_operands_[i].resize(pieces_[i].operands.size());
+  }
+  for (const FoldedEdge& edge : folding_.edges) {
+    if (!of_gradients_[static_cast<size_t>(edge.from)]) continue;
+    gradient_operands_[static_cast<size_t>(edge.to)][static_cast<size_t>(edge.operand)] = true;
   }
 }
 
@@ -384,7 +417,9 @@ Moved PlaceProblem::MovedBy(const PlacedEdge& edge) const {
       .pieces =
           pieces_[static_cast<size_t>(edge.class_index)].results[static_cast<size_t>(edge.result)],
       .bytes = static_cast<double>(ElementsOf(type, symbols)) * ItemSize(type.dtype),
-      .contiguous = IsRowMajor(type, symbols)};
+      .contiguous = IsRowMajor(type, symbols),
+      .any_order = of_parameters_[static_cast<size_t>(edge.class_index)] ||
+                   of_gradients_[static_cast<size_t>(edge.class_index)]};
 }
 
 Move PlaceProblem::MoveOf(const PlacedEdge& edge, int32_t from_label, int32_t to_label) const {
@@ -434,12 +469,12 @@ class MoveTable {
 };
 
 using MoveKey =
-    std::tuple<double, bool, bool, bool, std::vector<std::tuple<int32_t, int64_t, bool>>>;
+    std::tuple<double, bool, bool, bool, bool, std::vector<std::tuple<int32_t, int64_t, bool>>>;
 
 MoveKey KeyOf(const Moved& moved, bool stays, bool fixed) {
   std::vector<std::tuple<int32_t, int64_t, bool>> pieces;
   for (const Piece& piece : moved.pieces) pieces.emplace_back(piece.dim, piece.size, piece.first);
-  return {moved.bytes, moved.contiguous, stays, fixed, std::move(pieces)};
+  return {moved.bytes, moved.contiguous, moved.any_order, stays, fixed, std::move(pieces)};
 }
 
 }  // namespace

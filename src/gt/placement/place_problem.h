@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -67,7 +68,9 @@ struct ProblemOptions {
 // Everything about the placement of one graph on one mesh. The graph and the pricing must outlive it.
 class PlaceProblem {
  public:
-  PlaceProblem(Graph& graph, const Pricing& pricing, ProblemOptions options);
+  // `step`: the graph, folded as the options say, for a graph that is placed on several meshes.
+  PlaceProblem(Graph& graph, const Pricing& pricing, ProblemOptions options,
+               std::shared_ptr<const FoldedStep> step = nullptr);
 
   const Graph& graph() const { return graph_; }
   const Pricing& pricing() const { return pricing_; }
@@ -115,7 +118,9 @@ class PlaceProblem {
   };
 
   void MakeStrategies();
-  void ApplyAxisUses();
+  void FindBatch();
+  bool IsAllowed(AxisUse use, bool parameter, ShardState state, const Pieces& pieces) const;
+  bool IsAllowed(size_t class_index, const PieceRow& row, int axis) const;
   void ApplyPins();
   Layout PinnedLayout(const FoldedOutput& output) const;
   void KeepFinestParameters();
@@ -133,15 +138,18 @@ class PlaceProblem {
   Graph& graph_;
   const Pricing& pricing_;
   ProblemOptions options_;
-  Folding folding_;
-  std::vector<ClassPieces> pieces_;
+  std::shared_ptr<const FoldedStep> step_;
+  const Folding& folding_;
+  const std::vector<ClassPieces>& pieces_;
   std::vector<std::vector<Strategy>> strategies_;
   std::vector<PlacedVariable> variables_;  // the first ones are the classes, in their order
   std::vector<PlacedEdge> edges_;
   std::vector<PlacedOutput> outputs_;
+  int32_t batch_ = -1;                         // the piece that is the batch; -1: none
   std::vector<std::vector<FoldedEdge>> uses_;  // by class
   std::vector<bool> of_parameters_,
       of_gradients_;  // by class: made of them alone, leads to them alone
+  std::vector<std::vector<bool>> gradient_operands_;  // by class and operand
   std::vector<uint8_t>
       phases_;  // of those made of parameters: who uses them, forward 1, backward 2
   std::set<std::pair<int32_t, int32_t>> kept_;  // classes and members

@@ -11,6 +11,7 @@
 #include "gt/ir/text.h"
 #include "gt/sim/cluster.h"
 #include "gt/testing/layered_step.h"
+#include "gt/testing/small_placement.h"
 
 namespace gt::place_problem_test {
 namespace {
@@ -94,6 +95,41 @@ TEST(PlaceProblem, GradientsEndInTheLayoutOfTheirParameter) {
           placed.StrategyOf(placed.IndexOf("w0")).results[0]);
     }
     EXPECT_TRUE(seen);
+  }
+}
+
+// Sums of gradients run beside the rest of the backward. What a gradient is made of may be used by nothing
+// else, but the product waits for it.
+TEST(PlaceProblem, OnlyGradientsLeaveWhileKernelsRun) {
+  const Placed placed(testing::SmallStep(2, 4096, 64), "8");
+  int gradients = 0, activations = 0;
+  for (const PlacedEdge& edge : placed.problem.edges()) {
+    const FoldedClass& from =
+        placed.problem.folding().classes[static_cast<size_t>(edge.class_index)];
+    if (from.node == nullptr) continue;
+    const std::string& name = from.name();
+    if (name.starts_with("g")) {
+      ++gradients;
+      EXPECT_EQ(edge.visible, 0) << name;
+      EXPECT_EQ(edge.backward, 1) << name;
+    } else if (name.starts_with("xt")) {
+      ++activations;
+      EXPECT_EQ(edge.visible, 1) << name;
+    }
+  }
+  EXPECT_GT(gradients, 0);
+  EXPECT_GT(activations, 0);
+}
+
+// FSDP makes gradients of parts of the batch: neither is the batch gathered for them, nor is it cut by
+// features.
+TEST(PlaceProblem, LayoutsByHandMakeGradientsOfPartsOfTheBatch) {
+  const Placed placed(testing::SmallStep(2, 64, 4096), "8", {.axes = {AxisUse::kShard}});
+  ASSERT_TRUE(placed.solution.feasible);
+  for (const Strategy& strategy : placed.problem.strategies()[placed.IndexOf("g1")]) {
+    for (const placement::Layout& operand : strategy.operands) {
+      EXPECT_TRUE(operand[0] < 0 || strategy.results[0][0] == kPartial);
+    }
   }
 }
 

@@ -76,6 +76,26 @@ bool Rearranges(const Moved& tensor, const Layout& cut, AxisMask axes) {
 
 constexpr AxisMask Bit(int axis) { return static_cast<AxisMask>(1 << axis); }
 
+// Where several axes of a mesh cut the same piece, the first one cuts outermost. An axis that cuts a piece
+// in `layout` alone, outside of another one that cuts it in both, begins or ends in the middle: shards
+// have to change places among these axes.
+AxisMask AxesOutOfOrder(const Layout& layout, const Layout& other, int axes) {
+  AxisMask mask = 0;
+  for (int axis = 0; axis < axes; ++axis) {
+    const ShardState piece = layout[axis];
+    if (piece < 0 || other[axis] == piece) continue;
+    AxisMask inside = 0;
+    bool stays = false;
+    for (int inner = axis + 1; inner < axes; ++inner) {
+      if (layout[inner] != piece) continue;
+      inside |= Bit(inner);
+      stays = stays || other[inner] == piece;
+    }
+    if (stays) mask |= Bit(axis) | inside;
+  }
+  return mask;
+}
+
 }  // namespace
 
 Pricing::Pricing(const DeviceMesh& mesh, const LinkModel& links, DeviceSpeed device,
@@ -176,7 +196,8 @@ Move Pricing::MoveAxisByAxis(const Moved& tensor, const Layout& from, const Layo
 
 // As gt would run it: first what makes the tensor smaller, last what makes it larger; one collective for
 // all axes along which sums are scattered, one for those along which shards are gathered, and one
-// exchange for those along which one piece gives way to the same other one.
+// exchange for those along which one piece gives way to the same other one. Shards of activations are in
+// the order of the mesh, since all that meet in an operator must be in the same one.
 Move Pricing::MoveTogether(const Moved& tensor, const Layout& from, const Layout& to) const {
   Move move;
   double bytes = tensor.bytes * LocalFraction(from, tensor.pieces, mesh_);
@@ -202,6 +223,10 @@ Move Pricing::MoveTogether(const Moved& tensor, const Layout& from, const Layout
     AddStep(move, Collective::kReduceScatter, axes, bytes);
     bytes /= ranks(axes);
   }
+  auto put_in_order = [&](AxisMask axes) {
+    if (axes != 0 && !tensor.any_order) AddStep(move, Collective::kAllToAll, axes, bytes);
+  };
+  put_in_order(AxesOutOfOrder(from, to, mesh_.axes()));
   for (int axis = 0; axis < mesh_.axes(); ++axis) {
     if (((done >> axis) & 1) != 0 || from[axis] < 0 || to[axis] < 0 || from[axis] == to[axis]) {
       continue;
@@ -221,6 +246,7 @@ Move Pricing::MoveTogether(const Moved& tensor, const Layout& from, const Layout
     AddStep(move, Collective::kAllGather, axes, bytes);
     if (Rearranges(tensor, from, axes)) move.copy_us += CopyUs(bytes);
   }
+  put_in_order(AxesOutOfOrder(to, from, mesh_.axes()));
   if (move.count > 0 && !tensor.contiguous) move.copy_us += CopyUs(bytes);
   move.us += move.copy_us;
   return move;

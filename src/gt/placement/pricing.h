@@ -23,6 +23,9 @@ struct Moved {
   const Pieces& pieces;
   double bytes = 0;        // of the whole tensor
   bool contiguous = true;  // in row-major order
+  // Where several axes cut a piece, any of them may be the outermost one, whatever suits the move:
+  // parameters and gradients are stored as they are gathered.
+  bool any_order = false;
 };
 
 // One collective of a move.
@@ -32,9 +35,9 @@ struct Step {
   double bytes = 0;  // as link_model.h counts them
   double us = 0;
 };
-// What a move is made of. At most one step for each axis.
+// What a move is made of. At most one step for each axis, and two that put shards in order.
 struct Move {
-  std::array<Step, kMaxAxes> steps = {};
+  std::array<Step, kMaxAxes + 2> steps = {};
   int count = 0;
   double copy_us = 0;  // rearranging elements before and after
   double us = 0;       // all together; kForbidden if it cannot be done

@@ -71,6 +71,22 @@ TEST_F(Pricing4x8, AxesAreFlattened) {
   ExpectSteps(MoveOf("PP", "S(0)S(1)"), {{Collective::kReduceScatter, 0b11, 4 * kMiB}});
 }
 
+// Where both axes cut one dimension, the first is the outer one: only the second can begin or cease to cut
+// it without shards changing places, unless they may be in any order.
+TEST_F(Pricing4x8, ShardsAreKeptInTheOrderOfTheMesh) {
+  EXPECT_EQ(MoveOf("S(0)R", "S(0)S(0)").us, 0);
+  ExpectSteps(MoveOf("RS(0)", "S(0)S(0)"), {{Collective::kAllToAll, 0b11, kMiB / 8}});
+  ExpectSteps(MoveOf("S(0)S(0)", "S(0)R"), {{Collective::kAllGather, 0b10, kMiB}});
+  ExpectSteps(MoveOf("S(0)S(0)", "RS(0)"),
+              {{Collective::kAllToAll, 0b11, kMiB / 8}, {Collective::kAllGather, 0b01, kMiB / 2}});
+  ExpectSteps(MoveOf("PS(0)", "S(0)S(0)"), {{Collective::kReduceScatter, 0b01, kMiB / 2},
+                                            {Collective::kAllToAll, 0b11, kMiB / 8}});
+  const Moved parameter = {pieces_, 4 * kMiB, true, /*any_order=*/true};
+  ExpectSteps(simulated_.MoveOf(parameter, *ParseLayout("S(0)S(0)", pieces_, mesh_),
+                                *ParseLayout("RS(0)", pieces_, mesh_)),
+              {{Collective::kAllGather, 0b01, kMiB / 2}});
+}
+
 // First what makes the tensor smaller, last what makes it larger.
 TEST_F(Pricing4x8, SumsComeBeforeGathers) {
   ExpectSteps(MoveOf("S(1)P", "RS(0)"),

@@ -14,11 +14,12 @@ namespace {
 class Enumerator {
  public:
   Enumerator(const Node& node, const ClassPieces& pieces, SymbolValues symbols,
-             const Pricing& pricing)
+             const Pricing& pricing, const RowFilter& allows)
       : node_(node),
         pieces_(pieces),
         symbols_(symbols),
         pricing_(pricing),
+        allows_(allows),
         limit_(pieces.rows.size(), pricing.mesh().axes()) {
     numbers_.resize(static_cast<size_t>(mesh().axes()));
     chosen_.resize(static_cast<size_t>(mesh().axes()));
@@ -39,6 +40,7 @@ class Enumerator {
     }
     for (size_t number = 0; number < pieces_.rows.size(); ++number) {
       const PieceRow& row = pieces_.rows[number];
+      if (allows_ && !allows_(row, axis)) continue;
       numbers_[static_cast<size_t>(axis)] = number;
       if (!limit_.Allows(std::span(numbers_).first(static_cast<size_t>(axis) + 1))) continue;
       Strategy strategy = before;
@@ -194,6 +196,7 @@ class Enumerator {
   const ClassPieces& pieces_;
   SymbolValues symbols_;
   const Pricing& pricing_;
+  const RowFilter& allows_;
   const WayLimit limit_;
   std::vector<size_t> numbers_;  // of the rows chosen, by axis
   std::vector<const PieceRow*> chosen_;
@@ -210,8 +213,9 @@ bool Strategy::IsRouted(size_t axis) const {
 }
 
 std::vector<Strategy> StrategiesOf(const Node& node, const ClassPieces& pieces,
-                                   SymbolValues symbols, const Pricing& pricing) {
-  return Enumerator(node, pieces, symbols, pricing).Take();
+                                   SymbolValues symbols, const Pricing& pricing,
+                                   const RowFilter& allows) {
+  return Enumerator(node, pieces, symbols, pricing, allows).Take();
 }
 
 // Whether a rank has a range of every dimension, as what is stored or read must be.

@@ -2,6 +2,7 @@
 // operator's rule, with the layouts they ask of operands and give to results, and the time of a rank.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "gt/placement/dim_pieces.h"
@@ -19,10 +20,14 @@ struct Strategy {
   bool IsRouted(size_t axis) const;
 };
 
+// Whether a node may be sharded like this along an axis.
+using RowFilter = std::function<bool(const PieceRow& row, int axis)>;
+
 // Of a node of that class. The first: every rank does everything. Where there are too many, only those
 // that way_limit.h allows.
 std::vector<Strategy> StrategiesOf(const Node& node, const ClassPieces& pieces,
-                                   SymbolValues symbols, const Pricing& pricing);
+                                   SymbolValues symbols, const Pricing& pricing,
+                                   const RowFilter& allows = nullptr);
 
 // Of an input: where it may be. A rank has a range of each of its dimensions.
 std::vector<Strategy> InputStrategies(const Pieces& pieces, const DeviceMesh& mesh);

@@ -8,6 +8,7 @@
 
 #include "gt/base/error.h"
 #include "gt/ir/describe.h"
+#include "gt/passes/placement/buffer_updates.h"
 #include "gt/passes/placement/expert_moves.h"
 #include "gt/passes/placement/moves.h"
 #include "gt/passes/placement/sharded_calls.h"
@@ -87,7 +88,7 @@ class Rewriter {
     FollowGradients();
     for (const Node* node : whole_.nodes()) Place(*node);
     for (size_t i = 0; i < whole_.outputs().size(); ++i) PlaceOutput(*whole_.outputs()[i], i);
-    DeferBufferUpdates();
+    DeferBufferUpdates(local_);
     step_.exchanges = experts_.exchanges();
     return std::move(step_);
   }
@@ -667,40 +668,6 @@ class Rewriter {
     Meta meta = value.producer() != nullptr ? value.producer()->meta() : Meta();
     MetaScope scope(make_, meta);
     local_.outputs()[position]->use.Set(Bring(value, to));
-  }
-
-  // What is only about the new values of buffers waits for its sums at the end of the step, not in the
-  // middle, where kernels would wait as well.
-  void DeferBufferUpdates() {
-    local_.NumberNodes();
-    std::vector<bool> only(static_cast<size_t>(local_.node_count()), false);
-    for (const Node* node = local_.last(); node != nullptr; node = node->previous()) {
-      // What nobody uses leads nowhere else.
-      bool leads = node->result_count() > 0 && !node->op().random && !node->op().side_effect;
-      for (int32_t i = 0; leads && i < node->result_count(); ++i) {
-        for (const Use& use : node->result(i)->uses()) {
-          leads = leads && (use.node() != nullptr
-                                ? only[static_cast<size_t>(use.node()->number())]
-                                : local_.outputs()[static_cast<size_t>(use.index())]->role ==
-                                      OutputRole::kBufferUpdate);
-        }
-      }
-      only[static_cast<size_t>(node->number())] = leads;
-    }
-    std::vector<Node*> late;
-    std::vector<bool> is_late(only.size(), false);
-    for (Node* node : local_.nodes()) {
-      if (!only[static_cast<size_t>(node->number())]) continue;
-      bool waits = node->op().collective == Collective::kWait;
-      for (int32_t i = 0; i < node->operand_count(); ++i) {
-        const Node* producer = node->operand(i)->producer();
-        waits = waits || (producer != nullptr && is_late[static_cast<size_t>(producer->number())]);
-      }
-      if (!waits) continue;
-      is_late[static_cast<size_t>(node->number())] = true;
-      late.push_back(node);
-    }
-    for (Node* node : late) local_.MoveBefore(node, nullptr);
   }
 
   const Graph& whole_;

@@ -1,0 +1,20 @@
+// Which of several placements of a step is the fastest. Placement's own costs let moves hide behind any
+// kernel of their phase, and links be used by one collective at a time; the simulator knows when what is
+// under way. So each plan is carried out, goes through all passes, and is simulated.
+#pragma once
+
+#include <vector>
+
+#include "gt/compile/step_request.h"
+#include "gt/job/sections/compile.h"
+#include "gt/placement/plan.h"
+
+namespace gt {
+
+// `step` is that of one device. Of plans that do not fit into memory the one that is least above it. Plans
+// that cannot be carried out (not every one can be cut into chunks) are left out, unless none is left:
+// then that of the first is the error.
+placement::Plan FastestPlan(const StepRequest& request, const EpOverlapSection& overlap,
+                            const Graph& step, std::vector<placement::Plan> plans);
+
+}  // namespace gt

@@ -1,0 +1,159 @@
+// How far jobs under found plans are from one rank: a table of models, meshes, attention and types.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+
+#include "gt/compile/find_placement.h"
+#include "gt/compile/placed_step_test_util.h"
+#include "gt/testing/temp_folder.h"
+#include "gt/train/job_test_util.h"
+
+namespace gt::placed_numerics_test {
+namespace {
+
+using placement::DeviceMesh;
+
+constexpr int64_t kLength = 16, kSteps = 20;
+
+struct Bars {
+  double first_loss, gradients, losses;
+};
+// What sums of rounded parts allow: a bfloat16 has 8 bits, and a gradient is a sum of products of them
+// in another order.
+constexpr Bars kFloat32 = {1e-6, 1e-5, 1e-5}, kBfloat16 = {1e-3, 5e-2, 2e-2};
+
+struct Numbers {
+  double first_loss = 0, gradients = 0, losses = 0;
+  std::string worst_gradient;
+};
+
+class PlacedNumerics : public ::testing::Test {
+ protected:
+  PlacedNumerics() { WriteLearnableRows(Path("rows.npy"), 4096, kLength); }
+
+  std::string Path(const std::string& name) const { return (folder_.path() / name).string(); }
+
+  struct Case {
+    std::string model, flavor, mesh;
+    bool flex = false, bfloat16 = false;
+    std::string ToString() const {
+      return fmt::format("{:<12}{:<15}{:<7}{:<6}{:<5}", model, flavor, mesh, flex ? "flex" : "sdpa",
+                         bfloat16 ? "bf16" : "fp32");
+    }
+    int64_t ranks() const { return DeviceMesh::Parse(mesh).ranks(); }
+    int64_t rows() const { return ranks() % 3 == 0 ? 6 : 8; }
+    // Meshes of three ranks have shards of different lengths everywhere.
+    void Change(Config& config) const {
+      if (ranks() % 3 == 0) config.model.vocab_size = 259;
+      if (flex) config.model.attn = AttentionBackend::kFlex;
+      if (bfloat16) config.training.mixed_precision_param = ComputeDtype::kBfloat16;
+    }
+  };
+
+  Config Job(const Case& which, int64_t ranks) {
+    Config config;
+    config.model.name = which.model;
+    config.model.flavor = which.flavor;
+    config.device = DeviceChoice::kCpu;
+    config.ranks = ranks;
+    config.threads = 1;
+    config.training.seq_len = kLength;
+    config.training.local_batch_size = which.rows() / ranks;
+    config.training.steps = kSteps;
+    config.training.dataset_path = Path("rows.npy");
+    config.lr_scheduler.warmup_steps = 0;
+    config.metrics.hashes = true;
+    config.checkpoint.last_save_in_hf = false;
+    config.dump_folder = Path(fmt::format("job{}", jobs_++));
+    which.Change(config);
+    return config;
+  }
+  Config Placed(const Case& which, InductorCompilation policy) {
+    Config config = Job(which, which.ranks());
+    config.compile.enable_autoparallel = true;
+    config.compile.inductor_compilation = policy;
+    config.mesh = which.mesh;
+    return config;
+  }
+
+  // The largest difference of a gradient from that of one device, of all ranks.
+  static void CompareGradients(const Case& which, Numbers& numbers) {
+    const placed_step_test::WholeStep whole({.model = which.model,
+                                             .flavor = which.flavor,
+                                             .mesh = which.mesh,
+                                             .batch = which.rows(),
+                                             .length = kLength,
+                                             .change = [&](Config& c) { which.Change(c); }});
+    const FoundPlacement found = FindPlacement({.config = whole.config,
+                                                .step = *whole.captured.graph,
+                                                .meshes = {whole.mesh},
+                                                .batch = which.rows()});
+    const placement::Plan plan = MakePlan(*found.best->problem, found.best->placement, "found");
+    std::mutex mutex;
+    World::Run(whole.config, [&](World& world) {
+      const placed_step_test::Distance off = RunRank(whole, plan, world);
+      const std::lock_guard lock(mutex);
+      if (off.gradients < numbers.gradients) return;
+      numbers.gradients = off.gradients;
+      numbers.worst_gradient = off.worst;
+    });
+  }
+
+  const JobOutcome& OneRank(const Case& which) {
+    Case alone = which;
+    alone.mesh = which.ranks() % 3 == 0 ? "3" : "4";  // what its rows depend on
+    auto [found, is_new] = one_rank_.try_emplace(alone.ToString());
+    if (is_new) found->second = RunJob(Job(which, 1));
+    return found->second;
+  }
+
+  void Compare(const Case& which) {
+    SCOPED_TRACE(which.ToString());
+    Numbers numbers;
+    CompareGradients(which, numbers);
+    const JobOutcome& one = OneRank(which);
+    const JobOutcome native = RunJob(Placed(which, InductorCompilation::kRegional));
+    const JobOutcome backend = RunJob(Placed(which, InductorCompilation::kAutoparallelBackend));
+    ASSERT_EQ(one.losses.size(), native.losses.size());
+    for (size_t i = 0; i < one.losses.size(); ++i) {
+      const double off = std::abs(native.losses[i] - one.losses[i]) / one.losses[i];
+      if (i == 0) numbers.first_loss = off;
+      numbers.losses = std::max(numbers.losses, off);
+    }
+    const std::string modes = Difference(native, backend);
+    fmt::print("{} loss {:.1e}  gradients {:.1e}  {} steps {:.1e}  modes {}\n", which.ToString(),
+               numbers.first_loss, numbers.gradients, kSteps, numbers.losses,
+               modes.empty() ? "equal" : "differ");
+    std::fflush(stdout);
+    EXPECT_EQ(modes, "");
+    const Bars& bars = which.bfloat16 ? kBfloat16 : kFloat32;
+    EXPECT_LE(numbers.first_loss, bars.first_loss);
+    EXPECT_LE(numbers.gradients, bars.gradients) << numbers.worst_gradient;
+    EXPECT_LE(numbers.losses, bars.losses);
+  }
+
+  void CompareAll(const std::string& model, const std::vector<std::string>& flavors) {
+    for (const std::string& flavor : flavors) {
+      for (const char* mesh : {"4", "2x2", "8", "4x2", "2x2x2", "3", "3x2"}) {
+        for (bool flex : {false, true}) {
+          for (bool bfloat16 : {false, true}) Compare({model, flavor, mesh, flex, bfloat16});
+        }
+      }
+    }
+  }
+
+  testing::TempFolder folder_;
+  std::map<std::string, JobOutcome> one_rank_;
+  int jobs_ = 0;
+};
+
+TEST_F(PlacedNumerics, OfLlama3_slow) { CompareAll("llama3", {"tiny", "debugmodel"}); }
+TEST_F(PlacedNumerics, OfQwen3_slow) { CompareAll("qwen3", {"tiny", "debugmodel"}); }
+TEST_F(PlacedNumerics, OfQwen3Moe_slow) { CompareAll("qwen3", {"tiny_moe", "debugmodel_moe"}); }
+TEST_F(PlacedNumerics, OfDeepSeekV3_slow) { CompareAll("deepseek_v3", {"tiny", "debugmodel"}); }
+
+}  // namespace
+}  // namespace gt::placed_numerics_test
