@@ -241,6 +241,10 @@ class Proof {
       const at::Tensor sum =
           combine([&](const Tensors& x) { return (x[0] - most).exp().sum(dim, true); }, false);
       for (const Tensors& x : operands_) {
+        if (name == "gt::log_sum_exp") {
+          results_.push_back({(sum.log() + most).squeeze(dim)});
+          continue;
+        }
         const at::Tensor shifted = x[0] - most;
         results_.push_back({log ? shifted - sum.log() : shifted.exp() / sum});
       }

@@ -18,8 +18,8 @@ class CudaDriver {
   int Architecture(int device) const;
   std::string NameOf(int device) const;
 
-  // A function of a binary, for the device that is current; it stays loaded. Null if the driver refuses it,
-  // with the reason.
+  // A function of a binary, for the device that is current and has been used before: libtorch makes its
+  // context then. It stays loaded. Null if the driver refuses it, with the reason.
   void* Load(const std::string& cubin, const std::string& name, std::string& why) const;
 
   // In one-dimensional blocks. Throws c10::Error if the driver refuses.

@@ -1,5 +1,6 @@
 #include "gt/exec/device_function.h"
 
+#include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
@@ -63,6 +64,7 @@ void* DeviceFunction::Function(c10::Device gpu) {
         fusion::CompileKernels(sources, driver->Architecture(number), store)[0];
     why = compiled.error;
     const c10::DeviceGuard guard(c10::Device(gpu.type(), static_cast<c10::DeviceIndex>(number)));
+    at::zeros({1}, gpu);  // makes libtorch's context, should this be the first use
     if (!compiled.cubin.empty()) found->second = driver->Load(compiled.cubin, source_.name, why);
   }
   if (found->second == nullptr) {

@@ -209,6 +209,7 @@ class KernelMaker {
 
   void Run(std::vector<Candidate> candidates) {
     const c10::DeviceGuard guard(device_);
+    at::zeros({1}, device_);  // makes libtorch's context, should this be the first use
     std::set<std::string> texts;
     for (const Candidate& candidate : candidates) texts.insert(candidate.source.text);
     report_.kernels = static_cast<int64_t>(texts.size());

@@ -337,6 +337,11 @@ void RowLogSumExpSharding(ShardingContext& ctx) {
     const auto state = static_cast<ShardState>(d);
     RowMaker(ctx).Arg(0, state).Results(state).Add();
   }
+  RowMaker(ctx)
+      .Arg(0, static_cast<ShardState>(last))
+      .Result(0, kWhole)
+      .Method(ShardMethod::kStatistics, 2)
+      .Add();
 }
 
 // Cost.

@@ -155,7 +155,14 @@ std::vector<Value*> ShardedCalls::WithOneMore(ShardedCall call, ShardRange range
 
 std::vector<Value*> ShardedCalls::WithStatistics(const ShardedCall& call) {
   const bool log = IsLog(call.node);
-  Value* result = IsBackwardOf(call.node) ? SoftmaxBackward(call, log) : Softmax(call, log);
+  Value* result = nullptr;
+  if (IsBackwardOf(call.node)) {
+    result = SoftmaxBackward(call, log);
+  } else if (call.node.result()->type().rank() < call.node.operand(0)->type().rank()) {
+    result = LogSumExp(call);
+  } else {
+    result = Softmax(call, log);
+  }
   const DType wanted = call.node.result()->type().dtype;
   if (result->type().dtype != wanted) {
     result = make_.Make("aten::_to_copy").Set("self", result).Set("dtype", wanted).Result();
@@ -168,7 +175,9 @@ Value* ShardedCalls::InFloat(Value* x) {
   return make_.Make("aten::_to_copy").Set("self", x).Set("dtype", DType::kFloat32).Result();
 }
 
-Value* ShardedCalls::Softmax(const ShardedCall& call, bool log) {
+// Along the dimension that is cut, which stays with size 1: the largest of all ranks' elements, and the sum of
+// their exponentials, less that.
+ShardedCalls::Exponentials ShardedCalls::Exponentiate(const ShardedCall& call) {
   const Shape dim = {Dim(CutDim(call.operands_at[0], call.operand_pieces[0], call.axes))};
   Value* x = InFloat(call.operands[0]);
   Value* own =
@@ -181,10 +190,24 @@ Value* ShardedCalls::Softmax(const ShardedCall& call, bool log) {
                     .Set("dim", dim)
                     .Set("keepdim", true)
                     .Result();
-  Value* sum = make_.AllReduce(part, "sum", call.axes);
-  if (!log) return make_.Make("aten::div.Tensor").Set("self", powers).Set("other", sum).Result();
-  Value* logarithm = make_.Make("aten::log").Set("self", sum).Result();
-  return make_.Make("aten::sub.Tensor").Set("self", shifted).Set("other", logarithm).Result();
+  return {dim[0], most, shifted, powers, make_.AllReduce(part, "sum", call.axes)};
+}
+
+Value* ShardedCalls::Softmax(const ShardedCall& call, bool log) {
+  const Exponentials of = Exponentiate(call);
+  if (!log) {
+    return make_.Make("aten::div.Tensor").Set("self", of.powers).Set("other", of.sum).Result();
+  }
+  Value* logarithm = make_.Make("aten::log").Set("self", of.sum).Result();
+  return make_.Make("aten::sub.Tensor").Set("self", of.shifted).Set("other", logarithm).Result();
+}
+
+Value* ShardedCalls::LogSumExp(const ShardedCall& call) {
+  const Exponentials of = Exponentiate(call);
+  Value* logarithm = make_.Make("aten::log").Set("self", of.sum).Result();
+  Value* result =
+      make_.Make("aten::add.Tensor").Set("self", logarithm).Set("other", of.most).Result();
+  return make_.Make("aten::squeeze.dim").Set("self", result).Set("dim", of.dim).Result();
 }
 
 Value* ShardedCalls::SoftmaxBackward(const ShardedCall& call, bool log) {

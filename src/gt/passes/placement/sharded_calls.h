@@ -47,7 +47,13 @@ class ShardedCalls {
   Value* LookUp(ShardedCall call, ShardRange range);
   std::vector<Value*> WithOneMore(ShardedCall call, ShardRange range);
   Value* InFloat(Value* x);
+  struct Exponentials {
+    Dim dim;
+    Value *most, *shifted, *powers, *sum;
+  };
+  Exponentials Exponentiate(const ShardedCall& call);
   Value* Softmax(const ShardedCall& call, bool log);
+  Value* LogSumExp(const ShardedCall& call);
   Value* SoftmaxBackward(const ShardedCall& call, bool log);
 
   NodeMaker& make_;
