@@ -19,6 +19,9 @@ constexpr int kSweeps = 10;             // between looks at the progress
 constexpr double kProgress = 1e-2;      // of the gap that these must close
 constexpr double kSmallestStep = 0.02;  // of prices, as a share of the first
 constexpr double kWorthReducing = 0.1;  // share of labels dropped
+constexpr double kNear = 0.05;  // share of the cutoff, within which hopeless labels are looked for
+constexpr double kFillWork = 0.3;   // of an entry of a sweep
+constexpr double kSkipShare = 0.3;  // of the gap that is good enough, lost to edges left alone
 constexpr int kRepairs = 1000;
 constexpr int32_t kLarge = 300;     // vertices; what is smaller is searched as a whole
 constexpr double kFirstWork = 1e9;  // on a large problem as a whole, before its parts
@@ -107,7 +110,9 @@ bool BranchAndBound::Closed(double bound) const {
   return Target() < kForbidden && bound >= Target();
 }
 
-bool BranchAndBound::OutOfTime() const { return work_ > work_limit_ || deadline_.passed(); }
+bool BranchAndBound::OutOfTime() const {
+  return work_ > work_limit_ || best_.cost < options_.enough || deadline_.passed();
+}
 
 double BranchAndBound::Explore(LabelGraph graph, double bound) {
   LabelReduction reduction(graph, deadline_);
@@ -125,6 +130,9 @@ double BranchAndBound::Explore(LabelGraph graph, double bound) {
   if (graph.vertices.empty()) {
     OfferReduced({});
     bound = std::max(bound, graph.constant);
+    if (options_.hopeless != nullptr && levels_.size() == 1) {
+      NoteHopeless(nullptr, nullptr, graph.constant);
+    }
   } else {
     bound = ExploreCore(graph, bound);
   }
@@ -173,8 +181,10 @@ BranchAndBound::Attempt BranchAndBound::Bound(const CoreGraph& core, PricedMessa
   double best = -kForbidden;
   double step = messages.priced() ? 0.3 : 1;
   for (int sweep = 1; sweep <= kMostSweeps; ++sweep) {
-    messages.Sweep();
-    work_ += core.entries();
+    const double tolerance = best_.feasible ? kSkipShare * options_.relative_gap * best_.cost /
+                                                  static_cast<double>(core.links().size())
+                                            : 0;
+    work_ += 0.5 * messages.Sweep(tolerance);  // each edge is there in both directions
     const double bound = constant + messages.bound();
     if (Closed(bound) || OutOfTime()) return attempt;
     const int interval = core.has_usage() && sweep > kSweeps ? 3 : kSweeps;
@@ -185,7 +195,7 @@ BranchAndBound::Attempt BranchAndBound::Bound(const CoreGraph& core, PricedMessa
     for (const auto* x : {&attempt.decoded, &better}) {
       if (OfferCore(core, *x)) attempt.fitting = *x;
     }
-    if (Closed(bound)) return attempt;
+    if (Closed(bound) || OutOfTime()) return attempt;
     const double open = best_.feasible ? best_.cost - bound : 0.1 * std::abs(bound);
     const bool progress = bound - best > worthwhile * open;
     if (bound > best) {
@@ -204,17 +214,32 @@ BranchAndBound::Attempt BranchAndBound::Bound(const CoreGraph& core, PricedMessa
   return attempt;
 }
 
-// Reductions keep the least cost of a labelling with each label that they leave.
-void BranchAndBound::NoteHopeless(const CoreGraph& core, const PricedMessages& messages,
-                                  double constant) const {
-  if (core.has_usage() || options_.cutoff == kForbidden) return;
-  const double room = options_.cutoff - constant - messages.bound();
-  for (int32_t v = 0; v < core.size(); ++v) {
-    const std::vector<double> excess = messages.messages().Excesses(v);
-    const int32_t variable = levels_.front().kept[static_cast<size_t>(core.variable(v))];
-    for (size_t x = 0; x < excess.size(); ++x) {
-      if (excess[x] > room) {
-        options_.hopeless->emplace_back(variable, core.label(v, static_cast<int32_t>(x)));
+void BranchAndBound::NoteHopeless(const CoreGraph* core, const PricedMessages* messages,
+                                  double constant) {
+  const bool has_memory = problem_.usage_limit < std::numeric_limits<int64_t>::max();
+  if (has_memory || options_.cutoff == kForbidden) return;
+  constexpr double kRounding = 1e-9;
+  const double room =
+      options_.cutoff * (1 + kRounding) - constant - (messages != nullptr ? messages->bound() : 0);
+  const Level& root = levels_.front();
+  // Far from the cutoff little is hopeless, and not worth the search among what was eliminated.
+  const bool near = room <= kNear * options_.cutoff;
+  std::vector<std::vector<double>> excess;
+  for (const Variable& variable : problem_.variables) {
+    excess.emplace_back(variable.costs.size(), near ? kForbidden : 0);
+  }
+  for (int32_t v = 0; core != nullptr && v < core->size(); ++v) {
+    const std::vector<double> known = messages->messages().Excesses(v);
+    auto& own = excess[static_cast<size_t>(root.kept[static_cast<size_t>(core->variable(v))])];
+    for (size_t x = 0; x < known.size(); ++x) {
+      own[static_cast<size_t>(core->label(v, static_cast<int32_t>(x)))] = known[x];
+    }
+  }
+  if (near) work_ += kFillWork * root.reduction->FillExcesses(excess, room);
+  for (size_t v = 0; v < excess.size(); ++v) {
+    for (size_t label = 0; label < excess[v].size(); ++label) {
+      if (excess[v][label] > room && problem_.variables[v].costs[label] < kForbidden) {
+        options_.hopeless->emplace_back(static_cast<int32_t>(v), static_cast<int32_t>(label));
       }
     }
   }
@@ -247,7 +272,7 @@ double BranchAndBound::ExploreCore(LabelGraph& graph, double bound) {
     options_.messages->Remember(graph, levels_.front().kept);
   }
   if (options_.hopeless != nullptr && levels_.size() == 1) {
-    NoteHopeless(core, messages, graph.constant);
+    NoteHopeless(&core, &messages, graph.constant);
   }
   bound = std::max({bound, graph.constant + messages.bound(), attempt.bound});
   if (Closed(bound) || OutOfTime()) return bound;

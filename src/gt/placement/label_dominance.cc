@@ -8,6 +8,42 @@
 namespace gt::placement {
 namespace {
 
+constexpr int kTries = 12;  // comparisons in full, for each label
+
+// An edge as the vertex sees it.
+class Side {
+ public:
+  Side(const EdgeView& view, const std::vector<int32_t>& own, const std::vector<int32_t>& others)
+      : columns_(others.size()) {
+    values_.reserve(own.size() * columns_);
+    for (const int32_t label : own) {
+      for (const int32_t other : others) values_.push_back(view.At(label, other));
+      const auto [least, most] =
+          std::minmax_element(values_.end() - static_cast<std::ptrdiff_t>(columns_), values_.end());
+      least_.push_back(*least);
+      most_.push_back(*most);
+    }
+  }
+  double least(size_t label) const { return least_[label]; }
+  // At most what Exact() gives.
+  double Bound(size_t rival, size_t label) const {
+    const double least = least_[rival] - least_[label];
+    return most_[label] == kForbidden ? least : std::max(least, most_[rival] - most_[label]);
+  }
+  // By how much the rival can be worse; or some number above `enough` if it is above.
+  double Exact(size_t rival, size_t label, double enough) const {
+    return MaxDifference(Row(rival), Row(label), columns_, enough);
+  }
+
+ private:
+  const double* Row(size_t label) const { return values_.data() + label * columns_; }
+
+  size_t columns_;
+  std::vector<double> values_;
+  std::vector<double> least_;
+  std::vector<double> most_;
+};
+
 // Labels are numbered by their place among those that are left.
 class Dominance {
  public:
@@ -22,63 +58,34 @@ class Dominance {
     }
   }
 
-  // Whether `rival` is at most as bad as `label` in every situation.
-  bool Beats(size_t rival, size_t label) const {
-    if (least_[rival] > least_[label]) return false;
+  double least(size_t label) const { return least_[label]; }  // that it costs
+  // What a rival may cost more than a label in the worst situation; at least.
+  double Bound(size_t rival, size_t label) const {
+    const auto r = static_cast<size_t>(vertex_.labels[rival]);
+    const auto l = static_cast<size_t>(vertex_.labels[label]);
+    double worst = vertex_.cost[r] - vertex_.cost[l];
+    for (const Side& side : sides_) worst += side.Bound(rival, label);
+    return worst;
+  }
+  // The same exactly if it is at most 0; else above it.
+  double Worst(size_t rival, size_t label, double worst) const {
     const auto r = static_cast<size_t>(vertex_.labels[rival]);
     const auto l = static_cast<size_t>(vertex_.labels[label]);
     for (const MomentUsage& item : vertex_.usage) {
-      if (item.usage[r] > item.usage[l]) return false;
+      if (item.usage[r] > item.usage[l]) return kForbidden;
     }
-    double worst = vertex_.cost[r] - vertex_.cost[l];  // a lower bound first
-    for (const Side& side : sides_) worst += side.Bound(rival, label);
-    if (!(worst <= 0)) return false;
     double sum = vertex_.cost[r] - vertex_.cost[l];
     for (const Side& side : sides_) {
       const double bound = side.Bound(rival, label);
       const double exact = side.Exact(rival, label, bound - worst);
       worst += exact - bound;
       sum += exact;
-      if (!(worst <= 0)) return false;
+      if (!(worst <= 0)) return kForbidden;
     }
-    return sum <= 0;  // without the rounding of what was corrected step by step
+    return sum;  // without the rounding of what was corrected step by step
   }
 
  private:
-  // An edge as the vertex sees it.
-  class Side {
-   public:
-    Side(const EdgeView& view, const std::vector<int32_t>& own, const std::vector<int32_t>& others)
-        : columns_(others.size()) {
-      values_.reserve(own.size() * columns_);
-      for (const int32_t label : own) {
-        for (const int32_t other : others) values_.push_back(view.At(label, other));
-        const auto [least, most] = std::minmax_element(
-            values_.end() - static_cast<std::ptrdiff_t>(columns_), values_.end());
-        least_.push_back(*least);
-        most_.push_back(*most);
-      }
-    }
-    double least(size_t label) const { return least_[label]; }
-    // At most what Exact() gives.
-    double Bound(size_t rival, size_t label) const {
-      const double least = least_[rival] - least_[label];
-      return most_[label] == kForbidden ? least : std::max(least, most_[rival] - most_[label]);
-    }
-    // By how much the rival can be worse; or some number above `enough` if it is above.
-    double Exact(size_t rival, size_t label, double enough) const {
-      return MaxDifference(Row(rival), Row(label), columns_, enough);
-    }
-
-   private:
-    const double* Row(size_t label) const { return values_.data() + label * columns_; }
-
-    size_t columns_;
-    std::vector<double> values_;
-    std::vector<double> least_;
-    std::vector<double> most_;
-  };
-
   const GraphVertex& vertex_;
   std::vector<Side> sides_;
   std::vector<double> least_;  // what each label costs at least
@@ -86,19 +93,33 @@ class Dominance {
 
 }  // namespace
 
-size_t DropDominatedLabels(LabelGraph& graph, int32_t v) {
+std::vector<DominatedLabel> DropDominatedLabels(LabelGraph& graph, int32_t v) {
   std::vector<int32_t>& labels = graph.At(v).labels;
-  if (labels.size() < 2) return 0;
+  std::vector<DominatedLabel> dropped;
+  if (labels.size() < 2) return dropped;
   const Dominance dominance(graph, v);
+  // Cheap labels are the ones that beat others, most of which are found among the first.
   std::vector<size_t> kept(labels.size());
   std::iota(kept.begin(), kept.end(), size_t{0});
-  // Of equal labels the first stays: later ones are judged first.
-  for (size_t label = labels.size(); label-- > 0;) {
-    const bool beaten = std::ranges::any_of(
-        kept, [&](size_t rival) { return rival != label && dominance.Beats(rival, label); });
-    if (beaten) std::erase(kept, label);
+  std::ranges::stable_sort(kept, {}, [&](size_t label) { return dominance.least(label); });
+  for (size_t k = kept.size(); k-- > 1;) {
+    const size_t label = kept[k];
+    int tries = 0;
+    for (size_t i = 0; i < kept.size() && tries < kTries; ++i) {
+      const size_t rival = kept[i];
+      if (dominance.least(rival) > dominance.least(label)) break;
+      if (rival == label) continue;
+      const double bound = dominance.Bound(rival, label);
+      if (!(bound <= 0)) continue;
+      ++tries;
+      const double worst = dominance.Worst(rival, label, bound);
+      if (!(worst <= 0)) continue;
+      dropped.push_back({labels[label], labels[rival], -worst});
+      kept.erase(kept.begin() + static_cast<ptrdiff_t>(k));
+      break;
+    }
   }
-  const size_t dropped = labels.size() - kept.size();
+  std::ranges::sort(kept);
   std::vector<int32_t> left;
   left.reserve(kept.size());
   for (const size_t label : kept) left.push_back(labels[label]);

@@ -2,11 +2,20 @@
 // neighbours take (dead-end elimination), equal labels included.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "gt/placement/label_graph.h"
 
 namespace gt::placement {
 
-// Drops them from the vertex; returns how many.
-size_t DropDominatedLabels(LabelGraph& graph, int32_t v);
+struct DominatedLabel {
+  int32_t label = 0;
+  int32_t rival = 0;  // that it was dropped for
+  double saves = 0;   // with the rival, whatever the neighbours take; at least
+};
+
+// Drops them from the vertex, in this order: a rival may be dropped for another one later.
+std::vector<DominatedLabel> DropDominatedLabels(LabelGraph& graph, int32_t v);
 
 }  // namespace gt::placement

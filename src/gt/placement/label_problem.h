@@ -66,6 +66,8 @@ struct SolverOptions {
   // Labellings that cost this much or more are of no interest: the search of a part ends once its bound
   // says so, with or without a labelling.
   double cutoff = kForbidden;
+  // A labelling that costs less than this ends the search, whatever the bound is by then.
+  double enough = -kForbidden;
   // Entries of tables that the search may go over; it ends with what it has. Unlike a time limit this
   // gives the same answer on every machine.
   double work_limit = kForbidden;

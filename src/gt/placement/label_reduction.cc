@@ -12,6 +12,9 @@ namespace {
 // vertex is eliminated at all.
 constexpr size_t kQuickSeriesWork = size_t{1} << 20, kSeriesWork = size_t{1} << 22;
 
+// Combinations of labels of a series that are looked at to know what is hopeless.
+constexpr double kMostToKnow = 1 << 18;
+
 struct Best {
   double cost = kForbidden;
   int32_t label = 0;
@@ -52,7 +55,10 @@ void AddUsage(GraphVertex& vertex, MomentUsage item) {
 }  // namespace
 
 LabelReduction::LabelReduction(LabelGraph& graph, const Deadline& deadline)
-    : graph_(graph), deadline_(deadline), queued_(graph.vertices.size(), false) {}
+    : graph_(graph),
+      deadline_(deadline),
+      queued_(graph.vertices.size(), false),
+      compared_(graph.vertices.size()) {}
 
 void LabelReduction::Run() {
   for (size_t v = 0; v < graph_.vertices.size(); ++v) Queue(static_cast<int32_t>(v));
@@ -113,8 +119,27 @@ bool LabelReduction::DropImpossible(int32_t v) {
   return graph_.feasible;
 }
 
+// Whether much has changed around the vertex since its labels were last compared.
+bool LabelReduction::WorthComparing(int32_t v) {
+  constexpr double kMuch = 0.9;
+  Compared now{graph_.At(v).labels.size(), graph_.EdgesOf(v).size(), 0};
+  for (const int32_t e : graph_.EdgesOf(v)) {
+    now.around += graph_.At(graph_.edges[static_cast<size_t>(e)].Other(v)).labels.size();
+  }
+  Compared& last = compared_[static_cast<size_t>(v)];
+  if (now.labels == last.labels && now.edges == last.edges &&
+      static_cast<double>(now.around) > kMuch * static_cast<double>(last.around)) {
+    return false;
+  }
+  last = now;
+  return true;
+}
+
 bool LabelReduction::DropDominated(int32_t v) {
-  if (DropDominatedLabels(graph_, v) > 0) QueueNeighbours(v);
+  if (!WorthComparing(v)) return true;
+  const std::vector<DominatedLabel> dominated = DropDominatedLabels(graph_, v);
+  if (!dominated.empty()) QueueNeighbours(v);
+  for (const DominatedLabel& label : dominated) dropped_.push_back({v, label, eliminated_.size()});
   TakeOutCommonUsage(v);
   return graph_.feasible;
 }
@@ -159,7 +184,7 @@ bool LabelReduction::FixSingle(int32_t v) {
     GraphVertex& other = graph_.At(edge.Other(v));
     for (const int32_t x : other.labels) other.cost[static_cast<size_t>(x)] += view.At(label, x);
   }
-  Eliminate({.variable = v, .choice = {label}});
+  Eliminate({.variable = v, .choice = {label}, .cost = vertex.cost, .labels = {label}});
   return false;
 }
 
@@ -173,7 +198,7 @@ bool LabelReduction::EliminateLoose(int32_t v) {
     }
   }
   graph_.constant += best.cost;
-  Eliminate({.variable = v, .choice = {best.label}});
+  Eliminate({.variable = v, .choice = {best.label}, .cost = vertex.cost, .labels = vertex.labels});
   return false;
 }
 
@@ -194,7 +219,12 @@ bool LabelReduction::EliminateLeaf(int32_t v) {
     other.cost[static_cast<size_t>(x)] += best.cost;
     choice[static_cast<size_t>(x)] = best.label;
   }
-  Eliminate({.variable = v, .first = u, .choice = std::move(choice)});
+  Eliminate({.variable = v,
+             .first = u,
+             .choice = std::move(choice),
+             .cost = vertex.cost,
+             .labels = vertex.labels,
+             .to_first = edge});
   return false;
 }
 
@@ -342,6 +372,120 @@ void LabelReduction::Restore(std::vector<int32_t>& labels) const {
     }
     label = best.label;
   }
+}
+
+// Every label costs at least what the best one does beside the same labels of the others.
+double LabelReduction::ExcessesOfLeaf(const Eliminated& leaf, const std::vector<double>& first,
+                                      double room, std::vector<double>& excess) {
+  const EdgeView view(leaf.to_first, leaf.variable);
+  double work = 0;
+  std::vector<double> costs(leaf.labels.size());
+  for (size_t x = 0; x < first.size(); ++x) {
+    if (!(first[x] <= room)) continue;
+    work += static_cast<double>(costs.size());
+    for (size_t i = 0; i < costs.size(); ++i) {
+      const int32_t label = leaf.labels[i];
+      costs[i] = leaf.cost[static_cast<size_t>(label)] + view.At(label, static_cast<int32_t>(x));
+    }
+    const double least = std::ranges::min(costs);
+    for (size_t i = 0; i < costs.size(); ++i) {
+      double& known = excess[static_cast<size_t>(leaf.labels[i])];
+      known = std::min(known, first[x] + (costs[i] - least));
+    }
+  }
+  return work;
+}
+
+double LabelReduction::ExcessesOfSeries(const Eliminated& series, const std::vector<double>& first,
+                                        const std::vector<double>& second, double room,
+                                        std::vector<double>& excess) {
+  const EdgeView to_first(series.to_first, series.variable);
+  const EdgeView to_second(series.to_second, series.variable);
+  std::vector<int32_t> columns;
+  for (size_t y = 0; y < second.size(); ++y) {
+    if (second[y] <= room) columns.push_back(static_cast<int32_t>(y));
+  }
+  const size_t width = columns.size();
+  std::vector<double> costs;
+  for (const int32_t label : series.labels) {
+    for (const int32_t y : columns) {
+      costs.push_back(series.cost[static_cast<size_t>(label)] + to_second.At(label, y));
+    }
+  }
+  double work = 0;
+  const auto rows = std::ranges::count_if(first, [&](double known) { return known <= room; });
+  if (static_cast<double>(rows) * static_cast<double>(costs.size()) > kMostToKnow) {
+    for (const int32_t label : series.labels) excess[static_cast<size_t>(label)] = 0;
+    return work;
+  }
+  std::vector<double> least(width), above(series.labels.size());
+  for (size_t x = 0; x < first.size() && width > 0; ++x) {
+    if (!(first[x] <= room)) continue;
+    work += 2 * static_cast<double>(costs.size());
+    std::ranges::fill(least, kForbidden);
+    for (size_t i = 0; i < above.size(); ++i) {
+      above[i] = to_first.At(series.labels[i], static_cast<int32_t>(x));
+      for (size_t y = 0; y < width; ++y) {
+        least[y] = std::min(least[y], above[i] + costs[i * width + y]);
+      }
+    }
+    for (size_t y = 0; y < width; ++y) {
+      least[y] -= std::max(first[x], second[static_cast<size_t>(columns[y])]);
+    }
+    for (size_t i = 0; i < above.size(); ++i) {
+      double& known = excess[static_cast<size_t>(series.labels[i])];
+      double best = known;
+      // No number where nothing is possible, which is no better than what is known.
+      for (size_t y = 0; y < width; ++y) {
+        const double value = above[i] + costs[i * width + y] - least[y];
+        best = value < best ? value : best;
+      }
+      known = best;
+    }
+  }
+  return work;
+}
+
+// Backwards: what something was eliminated or dropped for was there at that time, and is known by then.
+double LabelReduction::FillExcesses(std::vector<std::vector<double>>& excess, double room) const {
+  double work = 0;
+  size_t left = dropped_.size();
+  const auto fill_dropped = [&](size_t after) {
+    for (; left > 0 && dropped_[left - 1].after >= after; --left) {
+      const Dropped& dropped = dropped_[left - 1];
+      std::vector<double>& own = excess[static_cast<size_t>(dropped.variable)];
+      own[static_cast<size_t>(dropped.label.label)] =
+          own[static_cast<size_t>(dropped.label.rival)] + dropped.label.saves;
+    }
+  };
+  for (size_t i = eliminated_.size(); i-- > 0;) {
+    fill_dropped(i + 1);
+    const Eliminated& gone = eliminated_[i];
+    std::vector<double>& own = excess[static_cast<size_t>(gone.variable)];
+    if (gone.first < 0) {
+      double least = kForbidden;
+      for (const int32_t label : gone.labels) {
+        least = std::min(least, gone.cost[static_cast<size_t>(label)]);
+      }
+      for (const int32_t label : gone.labels) {
+        own[static_cast<size_t>(label)] = gone.cost[static_cast<size_t>(label)] - least;
+      }
+      continue;
+    }
+    const std::vector<double>& first = excess[static_cast<size_t>(gone.first)];
+    if (gone.second >= 0) {
+      work += ExcessesOfSeries(gone, first, excess[static_cast<size_t>(gone.second)], room, own);
+    } else if (!gone.labels.empty()) {
+      work += ExcessesOfLeaf(gone, first, room, own);
+    } else {
+      for (size_t x = 0; x < gone.choice.size(); ++x) {
+        double& known = own[static_cast<size_t>(gone.choice[x])];
+        known = std::min(known, first[x]);
+      }
+    }
+  }
+  fill_dropped(0);
+  return work;
 }
 
 }  // namespace gt::placement

@@ -19,6 +19,8 @@ MessagePassing::MessagePassing(const CoreGraph& core, const LabelGraph& graph) :
   }
   messages_.assign(size, 0);
   scratch_.resize(most_labels);
+  // What was moved before may be too much for these costs: every edge must be looked at once.
+  taken_.assign(2 * core.links().size(), kForbidden);
   for (size_t l = 0; l < core.links().size(); ++l) {
     const CoreLink& link = core.links()[l];
     const GraphEdge& edge = graph.edges[static_cast<size_t>(link.edge)];
@@ -55,6 +57,8 @@ void MessagePassing::Collect(int32_t l, int32_t v) {
   const int32_t u = link.Other(v);
   const size_t columns = core_.labels(v);
   MinPlus(link.By(u), core_.labels(u), columns, Message(l, u), scratch_.data());
+  Taken(l, u) = 0;
+  entries_ += static_cast<double>(core_.labels(u) * columns);
   double* theta = theta_.data() + core_.first(v);
   double* message = Message(l, v);
   for (size_t x = 0; x < columns; ++x) {
@@ -73,7 +77,9 @@ void MessagePassing::Distribute(int32_t v, std::span<const int32_t> ahead, size_
   for (size_t x = 0; x < count; ++x) theta[x] -= least;
   if (ahead.empty()) return;
   const double share = 1.0 / static_cast<double>(std::max(ahead.size(), behind));
+  const double most = share * *std::max_element(theta, theta + count);
   for (const int32_t l : ahead) {
+    Taken(l, v) += most;
     double* message = Message(l, v);
     for (size_t x = 0; x < count; ++x) message[x] -= share * theta[x];
   }
@@ -81,18 +87,22 @@ void MessagePassing::Distribute(int32_t v, std::span<const int32_t> ahead, size_
   for (size_t x = 0; x < count; ++x) theta[x] *= rest;
 }
 
-void MessagePassing::Sweep() {
+double MessagePassing::Sweep(double tolerance) {
+  entries_ = 0;
   const auto visit = [&](int32_t v, bool upwards) {
     const std::span<const int32_t> links = core_.links_of(v);
     size_t smaller = 0;
     while (smaller < links.size() && core_.link(links[smaller]).b == v) ++smaller;
     const auto below = links.first(smaller);
     const auto above = links.subspan(smaller);
-    for (const int32_t l : upwards ? below : above) Collect(l, v);
+    for (const int32_t l : upwards ? below : above) {
+      if (!(Taken(l, core_.link(l).Other(v)) <= tolerance)) Collect(l, v);
+    }
     Distribute(v, upwards ? above : below, upwards ? below.size() : above.size());
   };
   for (int32_t v = 0; v < core_.size(); ++v) visit(v, true);
   for (int32_t v = core_.size(); v-- > 0;) visit(v, false);
+  return entries_;
 }
 
 double MessagePassing::Pair(int32_t l, int32_t xa, int32_t xb) const {

@@ -20,8 +20,10 @@ class MessagePassing {
   // Lets `graph` remember this one.
   void Save(LabelGraph& graph) const;
 
-  // Over all vertices upwards and back.
-  void Sweep();
+  // Over all vertices upwards and back. Returns the entries of tables that it went over: an edge of
+  // which less than `tolerance` has been taken since it was last looked at is left alone, which
+  // costs the bound at most that much.
+  double Sweep(double tolerance = 0);
   // Adds to the cost of a vertex's label, as prices of memory change.
   void AddCost(int32_t v, int32_t x, double cost) { theta_[core_.first(v) + Index(x)] += cost; }
 
@@ -43,6 +45,9 @@ class MessagePassing {
     return v == core_.link(l).a ? first_message_[i]
                                 : first_message_[i] + core_.labels(core_.link(l).a);
   }
+  double& Taken(int32_t l, int32_t v) {
+    return taken_[2 * static_cast<size_t>(l) + (v == core_.link(l).a ? 0 : 1)];
+  }
   void Collect(int32_t l, int32_t v);
   void Distribute(int32_t v, std::span<const int32_t> ahead, size_t behind);
 
@@ -50,8 +55,12 @@ class MessagePassing {
   std::vector<double> theta_;          // what is left at the vertices
   std::vector<size_t> first_message_;  // of each link
   std::vector<double> messages_;       // what was moved from a link to a vertex; may be negative
+  // By link and end: how much less was moved to the end's labels, at most, since the other end has
+  // collected.
+  std::vector<double> taken_;
   std::vector<double> scratch_;
   double bound_ = 0;
+  double entries_ = 0;  // of this sweep
 };
 
 }  // namespace gt::placement

@@ -21,8 +21,8 @@ struct SearchOptions {
   double memory_price = 0;
   double time_limit_s = 60;
   // How much the search may do, whatever the machine; see StepOptions.
-  double work_limit = 3e9;
-  int question_limit = std::numeric_limits<int>::max();
+  double work_limit = 6e9;
+  int question_limit = 1000;
   int threads = 1;  // placements do not depend on it
   // A variable of the problem and the label it must have.
   std::optional<std::pair<int32_t, int32_t>> forced = std::nullopt;

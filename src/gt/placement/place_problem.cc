@@ -618,8 +618,10 @@ void PlaceProblem::AddLoop(const StepEdge& edge, StepProblem& problem) const {
       times[label].visible = kForbidden;
       continue;
     }
-    times[label] += {.visible = edge.visible * us,
-                     .moves = {edge.moves[kForwardPhase] * us, edge.moves[kBackwardPhase] * us}};
+    times[label].visible += edge.visible * us;
+    for (size_t phase = 0; phase < kPhases; ++phase) {
+      times[label].moves[phase] += edge.moves[phase] * us;
+    }
   }
 }
 

@@ -24,7 +24,7 @@ class PricedMessages {
   PricedMessages(const CoreGraph& core, const LabelGraph& graph);
   void Save(LabelGraph& graph) const;
 
-  void Sweep() { messages_.Sweep(); }
+  double Sweep(double tolerance = 0) { return messages_.Sweep(tolerance); }
   void SetPrices(const std::vector<double>& prices);
   // Moves the prices against the loads of a labelling that is cheap at the present ones.
   void Step(const std::vector<int64_t>& loads, double expected_gain);

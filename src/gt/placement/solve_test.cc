@@ -97,6 +97,50 @@ TEST(Solve, NeverReturnsAWorseLabellingThanItStartedWith) {
   EXPECT_LE(solution.lower_bound, solution.cost);
 }
 
+// A label that is called hopeless is part of no labelling below the cutoff, also if it was dropped or its
+// variable eliminated on the way.
+TEST(Solve, HopelessLabelsArePartOfNothingBetter) {
+  size_t seen = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    const LabelProblem problem = RandomLabelProblem(seed, /*with_memory=*/false);
+    const double optimum = EnumeratedOptimum(problem);
+    if (optimum == kForbidden || optimum == 0) continue;
+    for (const double above : {0.99, 1.01, 1.04, 1.5}) {
+      std::vector<std::pair<int32_t, int32_t>> hopeless;
+      SolverOptions options;
+      options.cutoff = above * optimum;
+      options.hopeless = &hopeless;
+      placement::Solve(problem, options);
+      for (const auto& [variable, label] : hopeless) {
+        LabelProblem with = problem;
+        std::vector<double>& costs = with.variables[static_cast<size_t>(variable)].costs;
+        for (size_t other = 0; other < costs.size(); ++other) {
+          if (static_cast<int32_t>(other) != label) costs[other] = kForbidden;
+        }
+        EXPECT_GE(EnumeratedOptimum(with), options.cutoff * (1 - 1e-9))
+            << "variable " << variable << " label " << label;
+      }
+      seen += hopeless.size();
+    }
+  }
+  EXPECT_GT(seen, 1000u);
+}
+
+TEST(Solve, EndsWithALabellingThatIsEnough) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    const LabelProblem problem = RandomLabelProblem(seed, /*with_memory=*/false);
+    const double optimum = EnumeratedOptimum(problem);
+    SolverOptions options;
+    options.enough = 2 * optimum + 1;
+    const LabelSolution solution = placement::Solve(problem, options);
+    ASSERT_EQ(solution.feasible, optimum < kForbidden) << seed;
+    if (!solution.feasible) continue;
+    EXPECT_LT(solution.cost, options.enough) << seed;
+    EXPECT_LE(solution.lower_bound, optimum + 1e-9) << seed;
+  }
+}
+
 TEST(Solve, SaysThatNothingFits) {
   LabelProblem problem;
   problem.variables.push_back({{1, 2}, {10, 20}, {{0, 5, 2}}});

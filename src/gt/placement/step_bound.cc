@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 namespace gt::placement {
@@ -15,6 +16,10 @@ constexpr double kWholeRange = kMostExpensive;
 constexpr double kLoosest = 1e-2;     // gap of a question
 constexpr double kShareOfHope = 0.1;  // that may be lost to a question's gap
 constexpr double kShareOfGap = 0.05;  // that may be left to better prices
+constexpr double kUseless = 0.2;      // share of the hope below which only a labelling is wanted
+// Questions that must close this share of the gap together: beyond that a region is cut in two.
+constexpr int kTail = 6;
+constexpr double kTailShare = 0.03;
 
 bool IsAllowed(const StepRegion& region, const StepPlan& plan) {
   return std::ranges::all_of(region.choices, [&](const LabelChoice& choice) {
@@ -83,7 +88,7 @@ double StepBounder::MemoryUs(size_t variable, size_t label, const StepPrices& pr
 }
 
 StepBounder::Answer StepBounder::Ask(const StepPrices& prices, double gap, double cutoff,
-                                     const Deadline& deadline) {
+                                     double enough, bool exactly, const Deadline& deadline) {
   double constant = 0;
   for (const auto& [moment, us] : prices.memory) {
     constant += us * static_cast<double>(problem_.usage_limit);
@@ -106,7 +111,8 @@ StepBounder::Answer StepBounder::Ask(const StepPrices& prices, double gap, doubl
   SolverOptions solver;
   solver.relative_gap = gap;
   solver.cutoff = cutoff + constant;
-  solver.work_limit = settings_.ask_work;
+  solver.enough = enough + constant;
+  solver.work_limit = exactly ? settings_.exact_ask_work : settings_.ask_work;
   solver.time_limit_s = deadline.left_s();
   solver.messages = &messages_;
   Answer answer;
@@ -220,13 +226,18 @@ StepBounder::Outcome StepBounder::Bound(StepRegion region, const std::vector<Ste
   StepPrices prices = center;
   double center_bound = -kForbidden, radius = region.exactly ? kWholeRange : kFirstRadius;
   double hoped = kLoosest * std::min(best, target);  // that the bound rises by
+  std::vector<double> gains;                         // of the bound, by question
   for (int i = 0; i < asks && !deadline.passed(); ++i) {
     const double tightest = settings_.relative_gap / 4;
-    const double gap =
-        region.exactly || hoped == kForbidden
-            ? tightest
-            : std::clamp(kShareOfHope * hoped / std::min(best, target), tightest, kLoosest);
-    const Answer answer = Ask(prices, gap, target, deadline);
+    const double reached = std::min(best, target);
+    const double worth = std::max(kShareOfHope * hoped, kShareOfGap * (reached - region.bound));
+    const double gap = region.exactly || hoped == kForbidden || reached == kForbidden
+                           ? tightest
+                           : std::clamp(worth / reached, tightest, kLoosest);
+    const double before = region.bound;
+    // A labelling this cheap shows that the bound cannot rise at these prices.
+    const double enough = region.exactly || i == 0 ? -kForbidden : center_bound + kUseless * hoped;
+    const Answer answer = Ask(prices, gap, target, enough, region.exactly, deadline);
     region.bound = std::max(region.bound, answer.bound);
     // What is known already does not lead to other prices.
     const bool again = answer.plan != nullptr && is_known(*answer.plan);
@@ -261,6 +272,11 @@ StepBounder::Outcome StepBounder::Bound(StepRegion region, const std::vector<Ste
     } else {
       const double loss = gap * std::abs(mixture.value);  // at most
       const double little = kShareOfGap * open_us;
+      gains.push_back(region.bound - before);
+      if (gains.size() > kTail &&
+          std::accumulate(gains.end() - kTail, gains.end(), 0.0) < kTailShare * open_us) {
+        break;
+      }
       if (hoped <= little || (again && i > 0 && loss <= little)) break;
       if (again) hoped = std::min(hoped, little / kShareOfHope);
     }
@@ -342,7 +358,7 @@ std::optional<LabelChoice> StepBounder::SplitOf(const std::vector<StepPlanPtr>& 
   } most;
   const auto time_of = [&](size_t v, size_t label) {
     const StepTime& time = problem_.variables[v].times[label];
-    return time.visible + time.kernels[kForwardPhase] + time.kernels[kBackwardPhase];
+    return std::accumulate(time.kernels.begin(), time.kernels.end(), time.visible);
   };
   std::vector<bool> differs(problem_.variables.size(), false);
   for (size_t v = 0; v < differs.size(); ++v) {
@@ -364,7 +380,7 @@ std::optional<LabelChoice> StepBounder::SplitOf(const std::vector<StepPlanPtr>& 
       const auto from = static_cast<size_t>(edge.from), to = static_cast<size_t>(edge.to);
       if (!differs[from] && !differs[to]) continue;
       const CostMatrix& matrix = problem_.matrices[static_cast<size_t>(edge.matrix)];
-      const double times = edge.visible + edge.moves[kForwardPhase] + edge.moves[kBackwardPhase];
+      const double times = std::accumulate(edge.moves.begin(), edge.moves.end(), edge.visible);
       const double apart = spread([&](const StepPlan& plan) {
                              return times * matrix.At(plan.labels[from], plan.labels[to]);
                            }).second;

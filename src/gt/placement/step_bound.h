@@ -53,6 +53,7 @@ struct BoundSettings {
   double over_price = kForbidden;
   double relative_gap = 1e-5;
   double ask_work = kForbidden;  // for each question to the solver
+  double exact_ask_work = kForbidden;
 };
 
 class StepBounder {
@@ -89,7 +90,8 @@ class StepBounder {
   void SetLabels(const StepRegion& region);
   // Takes labels out of the region; whether any was left in it.
   bool Exclude(const std::vector<std::pair<int32_t, int32_t>>& hopeless, StepRegion& region);
-  Answer Ask(const StepPrices& prices, double gap, double cutoff, const Deadline& deadline);
+  Answer Ask(const StepPrices& prices, double gap, double cutoff, double enough, bool exactly,
+             const Deadline& deadline);
   Mixture Mix(const std::vector<StepPlanPtr>& plans, const std::vector<int32_t>& moments,
               const StepPrices& center, double radius) const;
   std::optional<LabelChoice> SplitOf(const std::vector<StepPlanPtr>& plans,

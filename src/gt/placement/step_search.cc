@@ -15,8 +15,11 @@ namespace {
 
 constexpr int kRootAsks = 40, kAsks = 10;
 constexpr double kAskShare = 0.1;  // of all work that one question may take
+// That many sweeps over a large problem are enough for a question; the next one goes on from there.
+constexpr double kAskWork = 1e8;
 // Entries that making a question's graph smaller looks at, for each of the problem's, about.
-constexpr double kReductionWork = 15;
+constexpr double kReductionWork = 6;
+constexpr double kQuestionWork = 2e5;  // whatever the size of the problem
 
 double EntriesOf(const StepProblem& problem) {
   double entries = 0;
@@ -34,10 +37,11 @@ class RegionSearch {
         options_(options),
         deadline_(options.time_limit_s),
         moments_(problem),
-        setup_work_(kReductionWork * EntriesOf(problem)) {
+        setup_work_(kQuestionWork + kReductionWork * EntriesOf(problem)) {
     const BoundSettings settings{.over_price = options.over_price,
                                  .relative_gap = options.relative_gap,
-                                 .ask_work = kAskShare * options.work_limit};
+                                 .ask_work = std::min(kAskWork, kAskShare * options.work_limit),
+                                 .exact_ask_work = kAskShare * options.work_limit};
     for (std::unique_ptr<StepBounder>& bounder : bounders_) {
       bounder = std::make_unique<StepBounder>(problem, moments_, settings);
     }
