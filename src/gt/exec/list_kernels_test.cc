@@ -69,7 +69,7 @@ bool SameBits(const at::Tensor& a, const at::Tensor& b) {
   return a.contiguous().view(bits).equal(b.contiguous().view(bits));
 }
 
-TEST_P(ListKernelsOnGpu, UpdatesLikeLibtorch_gpu) {
+TEST_P(ListKernelsOnGpu, UpdateLikeLibtorch) {
   for (const double decay : {0.0, 0.1}) {
     for (const double divisor : {1.0, 7.25, 0.5}) {
       std::vector<at::Tensor> parameters = Tensors(1), gradients = Tensors(1e-3),
@@ -105,7 +105,7 @@ TEST_P(ListKernelsOnGpu, UpdatesLikeLibtorch_gpu) {
 }
 
 // Lists that grow, shrink and move are sent again.
-TEST_P(ListKernelsOnGpu, SumsSquares_gpu) {
+TEST_P(ListKernelsOnGpu, SumSquares) {
   ListKernels kernels;
   for (int round = 0; round < 3; ++round) {
     std::vector<at::Tensor> tensors = Tensors(0.1 + round);
@@ -123,7 +123,10 @@ TEST_P(ListKernelsOnGpu, SumsSquares_gpu) {
   EXPECT_FALSE(kernels.SumOfSquares(std::vector<at::Tensor>{gaps}).defined());
 }
 
-INSTANTIATE_TEST_SUITE_P(Dtypes, ListKernelsOnGpu, ::testing::Values(at::kFloat, at::kBFloat16));
+INSTANTIATE_TEST_SUITE_P(Dtypes, ListKernelsOnGpu, ::testing::Values(at::kFloat, at::kBFloat16),
+                         [](const auto& dtype) {
+                           return std::string(dtype.param == at::kFloat ? "f32" : "bf16") + "_gpu";
+                         });
 
 }  // namespace
 }  // namespace gt::list_kernels_test
