@@ -14,6 +14,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <map>
 #include <mutex>
 #include <optional>
 
@@ -28,19 +29,30 @@ std::mutex& RecordingMutex() {
   return *mutex;
 }
 
+// Of its own: streams of libtorch's pool are shared, and what others launch on one that is being recorded
+// would become part of the recording. One for all recordings of a device, and never destroyed: libraries keep
+// a workspace for each stream, and allocators ask for events on those that memory was used on.
+cudaStream_t RecordingStream(c10::DeviceIndex device) {
+  static auto* streams = new std::map<c10::DeviceIndex, cudaStream_t>();
+  const std::lock_guard lock(RecordingMutex());
+  auto [found, fresh] = streams->try_emplace(device, nullptr);
+  if (fresh) {
+    const c10::cuda::CUDAGuard guard(device);
+    C10_CUDA_CHECK(cudaStreamCreateWithFlags(&found->second, cudaStreamNonBlocking));
+  }
+  return found->second;
+}
+
 // What the graphs of a step share.
 struct Pool {
   Pool(int device, const at::Generator* generator)
-      : device(static_cast<c10::DeviceIndex>(device)), id(at::cuda::graph_pool_handle()) {
+      : device(static_cast<c10::DeviceIndex>(device)),
+        id(at::cuda::graph_pool_handle()),
+        stream(RecordingStream(this->device)) {
     if (generator != nullptr) own_generator = *generator;
-    const c10::cuda::CUDAGuard guard(this->device);
-    // Of its own: streams of libtorch's pool are shared, and what others launch on one that is being
-    // recorded would become part of the recording.
-    C10_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   }
   ~Pool() {
     for (; holds > 0; --holds) allocator::releasePool(device, id);
-    cudaStreamDestroy(stream);
   }
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -49,7 +61,7 @@ struct Pool {
 
   const c10::DeviceIndex device;
   const at::cuda::MempoolId_t id;
-  cudaStream_t stream = nullptr;
+  const cudaStream_t stream;
   std::optional<at::Generator> own_generator;  // besides the device's
   int holds = 0;                               // of the memory, besides those of the graphs
 };

@@ -31,6 +31,10 @@ constexpr int32_t kNotCommon = -1;
        why);
 }
 
+std::string NameOf(const Node& node) {
+  return node.result_count() > 0 ? node.result()->name().str() : std::string("no result");
+}
+
 // "0-15 40 16-39".
 std::vector<int32_t> ReadRuns(std::string_view text, size_t count) {
   std::vector<int32_t> indices;
@@ -118,9 +122,12 @@ class CommonOrder::Placement {
     for (int32_t needed : dependencies_.NeededBy(number)) {
       if (placed_[static_cast<size_t>(needed)]) continue;
       if (common_.Synchronizes(needed)) {
-        Fail(ErrorCode::kIllegalOrder, "a planned order has '{}' before '{}', which it needs",
-             dependencies_.node(number)->op().name.str(),
-             dependencies_.node(needed)->op().name.str());
+        const Node &user = *dependencies_.node(number), &missing = *dependencies_.node(needed);
+        Fail(ErrorCode::kIllegalOrder,
+             "a planned order has '{}' (%{}, module '{}') before '{}' (%{}, module '{}'), which it "
+             "needs",
+             user.op().name.str(), NameOf(user), user.meta().module.str(), missing.op().name.str(),
+             NameOf(missing), missing.meta().module.str());
       }
       PlaceNeeds(needed);
       Place(needed);
