@@ -16,7 +16,7 @@ namespace {
 constexpr int kRootAsks = 40, kAsks = 10;
 constexpr double kAskShare = 0.1;  // of all work that one question may take
 // That many sweeps over a large problem are enough for a question; the next one goes on from there.
-constexpr double kAskWork = 1e8;
+constexpr double kAskWork = 2e8;
 // Entries that making a question's graph smaller looks at, for each of the problem's, about.
 constexpr double kReductionWork = 6;
 constexpr double kQuestionWork = 2e5;  // whatever the size of the problem
