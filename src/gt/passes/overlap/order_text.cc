@@ -32,7 +32,7 @@ constexpr int32_t kNotCommon = -1;
 }
 
 std::string NameOf(const Node& node) {
-  return node.result_count() > 0 ? node.result()->name().str() : std::string("no result");
+  return node.result_count() > 0 ? node.result()->name() : "no result";
 }
 
 // "0-15 40 16-39".

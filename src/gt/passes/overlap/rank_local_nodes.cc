@@ -7,25 +7,22 @@ namespace {
 
 std::vector<bool> BeforeGathers(const Graph& graph, const Dependencies& dependencies) {
   const auto count = static_cast<size_t>(dependencies.count());
-  std::vector<bool> of_parameters(count), gathered(count), before(count);
+  std::vector<bool> of_parameters(count), before(count);
   for (size_t number = 0; number < count; ++number) {
     const Node& node = *dependencies.node(static_cast<int32_t>(number));
-    bool all = node.operand_count() > 0 && !node.op().random, behind = false;
+    bool all = node.operand_count() > 0 && !node.op().random;
     for (int32_t i = 0; i < node.operand_count() && all; ++i) {
       const Value& operand = *node.operand(i);
       if (operand.is_input()) {
         auto index = static_cast<size_t>(operand.index());
         all = graph.inputs()[index]->role == InputRole::kParameter;
       } else {
-        auto producer = static_cast<size_t>(operand.producer()->number());
-        all = of_parameters[producer];
-        behind |= gathered[producer];
+        all = of_parameters[static_cast<size_t>(operand.producer()->number())];
       }
     }
-    const bool gathers = node.op().collective == Collective::kAllGather;
     of_parameters[number] = all;
-    gathered[number] = behind || gathers;
-    before[number] = all && gathers && !behind;
+    // Where a parameter is gathered in two steps, ranks pad what is between them as their shards want it.
+    before[number] = all && node.op().collective == Collective::kAllGather;
   }
   for (size_t number = count; number-- > 0;) {
     if (!before[number]) continue;
