@@ -101,6 +101,9 @@ class CudaGraph : public DeviceGraph {
       graph_.Abandon();
       throw;
     }
+    // Where kernels must be deterministic, libtorch fills what it allocates: also the seeds that it made for the
+    // generators, on this stream. Replays write them on another.
+    C10_CUDA_CHECK(cudaStreamSynchronize(pool_->stream));
   }
 
   void Replay() override { graph_.replay(); }
