@@ -45,13 +45,19 @@ MemoryOptions StepMemory(const Config& config, const Mesh& mesh) {
   // Replicas write what the first of them holds.
   options.copies_state =
       CopiesForCheckpoints(config) && mesh.coordinate(MeshAxis::kDpReplicate) == 0;
-  if (config.compile.cuda_graphs && config.compile.executor == ExecutorKind::kFast) {
+  if (RecordsSteps(config, mesh)) {
     options.recordings =
         SpanOptions{.records_collectives = backend.recordable && !config.debug.share_gpu};
   }
   options.accumulates_gradients = config.training.global_batch_size >
                                   config.training.local_batch_size * mesh.size(MeshAxis::kBatch);
   return options;
+}
+
+bool RecordsSteps(const Config& config, const Mesh& mesh) {
+  const CompileSection& compile = config.compile;
+  return compile.cuda_graphs && compile.executor == ExecutorKind::kFast &&
+         (mesh.world_size() == 1 || compile.cuda_graphs_of_ranks);
 }
 
 bool CopiesForCheckpoints(const Config& config) {

@@ -16,6 +16,9 @@ struct Config;
 // What the training loop keeps in memory besides the step's own tensors.
 MemoryOptions StepMemory(const Config& config, const Mesh& mesh);
 
+// Whether the job wants stretches of its step recorded on a GPU, and replayed.
+bool RecordsSteps(const Config& config, const Mesh& mesh);
+
 // Whether checkpoints are written from a copy of the state while the run continues.
 bool CopiesForCheckpoints(const Config& config);
 
