@@ -45,7 +45,7 @@ MemoryOptions StepMemory(const Config& config, const Mesh& mesh) {
   // Replicas write what the first of them holds.
   options.copies_state =
       CopiesForCheckpoints(config) && mesh.coordinate(MeshAxis::kDpReplicate) == 0;
-  if (RecordsSteps(config, mesh)) {
+  if (RecordsSteps(config)) {
     options.recordings =
         SpanOptions{.records_collectives = backend.recordable && !config.debug.share_gpu};
   }
@@ -54,10 +54,8 @@ MemoryOptions StepMemory(const Config& config, const Mesh& mesh) {
   return options;
 }
 
-bool RecordsSteps(const Config& config, const Mesh& mesh) {
-  const CompileSection& compile = config.compile;
-  return compile.cuda_graphs && compile.executor == ExecutorKind::kFast &&
-         (mesh.world_size() == 1 || compile.cuda_graphs_of_ranks);
+bool RecordsSteps(const Config& config) {
+  return config.compile.cuda_graphs && config.compile.executor == ExecutorKind::kFast;
 }
 
 bool CopiesForCheckpoints(const Config& config) {

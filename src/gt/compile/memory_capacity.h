@@ -17,7 +17,7 @@ struct Config;
 MemoryOptions StepMemory(const Config& config, const Mesh& mesh);
 
 // Whether the job wants stretches of its step recorded on a GPU, and replayed.
-bool RecordsSteps(const Config& config, const Mesh& mesh);
+bool RecordsSteps(const Config& config);
 
 // Whether checkpoints are written from a copy of the state while the run continues.
 bool CopiesForCheckpoints(const Config& config);

@@ -7,6 +7,7 @@
 #define __CUDA_RUNTIME_H__
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -23,24 +24,34 @@ namespace {
 
 namespace allocator = c10::cuda::CUDACachingAllocator;
 
-// One recording at a time: ranks that are threads of a process share allocator and driver.
-std::mutex& RecordingMutex() {
+// What all recordings on one device share; never destroyed. Ranks that are threads of a process share the
+// device's generator, which every graph registers with and refuses to advance while another is recorded: so
+// one of them records, replays or lets go of a graph at a time.
+struct RecordingDevice {
+  std::mutex mutex;
+  // Of its own: streams of libtorch's pool are shared, and what others launch on one that is being recorded
+  // would become part of the recording. Libraries keep a workspace for each stream, and allocators ask for
+  // events on those that memory was used on.
+  cudaStream_t stream = nullptr;
+};
+
+RecordingDevice& RecordingsOn(c10::DeviceIndex device) {
   static auto* mutex = new std::mutex();
-  return *mutex;
+  static auto* devices = new std::map<c10::DeviceIndex, RecordingDevice>();
+  const std::lock_guard lock(*mutex);
+  RecordingDevice& found = (*devices)[device];
+  if (found.stream == nullptr) {
+    const c10::cuda::CUDAGuard guard(device);
+    C10_CUDA_CHECK(cudaStreamCreateWithFlags(&found.stream, cudaStreamNonBlocking));
+  }
+  return found;
 }
 
-// Of its own: streams of libtorch's pool are shared, and what others launch on one that is being recorded
-// would become part of the recording. One for all recordings of a device, and never destroyed: libraries keep
-// a workspace for each stream, and allocators ask for events on those that memory was used on.
-cudaStream_t RecordingStream(c10::DeviceIndex device) {
-  static auto* streams = new std::map<c10::DeviceIndex, cudaStream_t>();
-  const std::lock_guard lock(RecordingMutex());
-  auto [found, fresh] = streams->try_emplace(device, nullptr);
-  if (fresh) {
-    const c10::cuda::CUDAGuard guard(device);
-    C10_CUDA_CHECK(cudaStreamCreateWithFlags(&found->second, cudaStreamNonBlocking));
-  }
-  return found->second;
+// `later` goes on when `earlier` has done what it has been given so far.
+void Order(const c10::cuda::CUDAStream& earlier, const c10::cuda::CUDAStream& later) {
+  at::cuda::CUDAEvent done;
+  done.record(earlier);
+  done.block(later);
 }
 
 // What the graphs of a step share.
@@ -48,7 +59,7 @@ struct Pool {
   Pool(int device, const at::Generator* generator)
       : device(static_cast<c10::DeviceIndex>(device)),
         id(at::cuda::graph_pool_handle()),
-        stream(RecordingStream(this->device)) {
+        shared(RecordingsOn(this->device)) {
     if (generator != nullptr) own_generator = *generator;
   }
   ~Pool() {
@@ -57,11 +68,14 @@ struct Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  c10::cuda::CUDAStream Stream() const { return c10::cuda::getStreamFromExternal(stream, device); }
+  c10::cuda::CUDAStream Stream() const {
+    return c10::cuda::getStreamFromExternal(shared.stream, device);
+  }
+  std::unique_lock<std::mutex> Lock() const { return std::unique_lock(shared.mutex); }
 
   const c10::DeviceIndex device;
   const at::cuda::MempoolId_t id;
-  const cudaStream_t stream;
+  RecordingDevice& shared;
   std::optional<at::Generator> own_generator;  // besides the device's
   int holds = 0;                               // of the memory, besides those of the graphs
 };
@@ -87,41 +101,55 @@ class Recorded : public at::cuda::CUDAGraph {
 class CudaGraph : public DeviceGraph {
  public:
   explicit CudaGraph(std::shared_ptr<Pool> pool) : pool_(std::move(pool)) {}
-
-  void Capture(const Body& body) override {
-    const std::lock_guard lock(RecordingMutex());
-    const c10::cuda::CUDAStreamGuard guard(pool_->Stream());
-    if (pool_->own_generator) graph_.register_generator_state(*pool_->own_generator);
-    // Other threads may go on allocating and asking for events.
-    graph_.capture_begin(pool_->id, cudaStreamCaptureModeThreadLocal);
-    try {
-      body();
-      graph_.capture_end();
-    } catch (...) {
-      graph_.Abandon();
-      throw;
-    }
-    // Where kernels must be deterministic, libtorch fills what it allocates: also the seeds that it made for the
-    // generators, on this stream. Replays write them on another.
-    C10_CUDA_CHECK(cudaStreamSynchronize(pool_->stream));
+  ~CudaGraph() override {
+    const auto lock = pool_->Lock();
+    graph_.reset();
   }
 
-  void Replay() override { graph_.replay(); }
+  void Capture(const Body& body) override {
+    const auto lock = pool_->Lock();
+    const c10::cuda::CUDAStream running = c10::cuda::getCurrentCUDAStream(pool_->device);
+    const c10::cuda::CUDAStream recording = pool_->Stream();
+    // A recording begins and ends with kernels that do run: they write seeds and offsets, which earlier
+    // recordings still read and this one's replay writes again.
+    Order(running, recording);
+    Record(body, recording);
+    Order(recording, running);
+  }
+
+  void Replay() override {
+    const auto lock = pool_->Lock();
+    graph_->replay();
+  }
 
  private:
+  void Record(const Body& body, const c10::cuda::CUDAStream& stream) {
+    const c10::cuda::CUDAStreamGuard guard(stream);
+    if (pool_->own_generator) graph_->register_generator_state(*pool_->own_generator);
+    // Other threads may go on allocating and asking for events.
+    graph_->capture_begin(pool_->id, cudaStreamCaptureModeThreadLocal);
+    try {
+      body();
+      graph_->capture_end();
+    } catch (...) {
+      graph_->Abandon();
+      throw;
+    }
+  }
+
   std::shared_ptr<Pool> pool_;
-  Recorded graph_;
+  std::unique_ptr<Recorded> graph_ = std::make_unique<Recorded>();
 };
 
 class CudaGraphs : public DeviceGraphs {
  public:
   CudaGraphs(int device, const at::Generator* generator)
       : pool_(std::make_shared<Pool>(device, generator)) {
-    const std::lock_guard lock(RecordingMutex());
+    const auto lock = pool_->Lock();
     allocator::emptyCache();
   }
   ~CudaGraphs() override {
-    const std::lock_guard lock(RecordingMutex());
+    const auto lock = pool_->Lock();
     pool_.reset();
     allocator::emptyCache();
   }
@@ -153,11 +181,11 @@ class CudaGraphs : public DeviceGraphs {
 
  private:
   c10::DataPtr Allocate(size_t bytes) {
-    const std::lock_guard lock(RecordingMutex());
+    const auto lock = pool_->Lock();
     const c10::cuda::CUDAStreamGuard guard(pool_->Stream());
     allocator::beginAllocateToPool(
         pool_->device, pool_->id,
-        [stream = pool_->stream](cudaStream_t other) { return other == stream; });
+        [stream = pool_->shared.stream](cudaStream_t other) { return other == stream; });
     ++pool_->holds;
     c10::DataPtr memory;
     try {

@@ -132,6 +132,36 @@ TEST_F(RecordedOnGpu, ReplaysDrawWhatOrdinaryRunsDraw_gpu) {
   }
 }
 
+// Beginning a recording resets the generator's offset on the device, where an earlier replay may not have
+// come to its draws yet. (Ranks that shared a GPU drew other numbers in the step that recorded.)
+TEST_F(RecordedOnGpu, ARecordingWaitsForDrawsThatAreUnderWay_gpu) {
+  const at::Tensor x = at::full({1000}, 0.5, Options()), slow = at::ones({6144, 6144}, Options());
+  const auto draw = [&] {
+    at::Tensor product = slow;
+    for (int i = 0; i < 4; ++i) product = at::mm(product, slow);
+    return at::bernoulli(x + 0 * product[0].slice(0, 0, 1000), CurrentGenerator());
+  };
+  for (const bool own : {false, true}) {
+    std::optional<GeneratorScope> scope;
+    if (own) scope.emplace(device_);
+    std::vector<at::Tensor> expected, actual;
+    SeedGenerator(device_, 7);
+    for (int i = 0; i < 4; ++i) expected.push_back(draw());
+    SeedGenerator(device_, 7);
+    actual.push_back(draw());
+    const std::unique_ptr<DeviceGraphs> graphs = MakeDeviceGraphs(device_);
+    ASSERT_NE(graphs, nullptr);
+    std::vector<std::unique_ptr<DeviceGraph>> recordings;
+    while (actual.size() < expected.size()) {
+      recordings.push_back(graphs->Make());
+      recordings.back()->Capture([&] { return std::vector{actual.emplace_back(draw())}; });
+      recordings.back()->Replay();
+    }
+    ExpectSame(actual, expected, fmt::format("own {}", own));
+    actual.clear();
+  }
+}
+
 // An operator that waits for the device although nobody has said so.
 TEST_F(RecordedOnGpu, WhatRefusesIsNamedAndRunsOrdinarily_gpu) {
   const auto graph = Parse(kCounts);

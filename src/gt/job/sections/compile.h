@@ -126,10 +126,6 @@ struct CompileSection {
             "the host next to nothing; what the host has a part in (token counts, offload, "
             "collectives that cannot be recorded) runs between the recordings");
   GT_OPTION(
-      bool, cuda_graphs_of_ranks, false, Any(),
-      "with cuda_graphs: also in jobs of several ranks, whose recordings are not proven to give "
-      "the same bits yet");
-  GT_OPTION(
       InductorCompilation, inductor_compilation, InductorCompilation::kFull, Any(),
       "on a GPU, compute groups of operators of the captured step in one generated kernel each, "
       "bit for bit as the operators do: full, wherever that is possible; regional, inside of "
