@@ -164,8 +164,7 @@ class Jobs : public ::testing::Test {
         (folder_ / (c.one_token ? "one_token.npy" : "rows.npy")).string();
     config.training.seq_len = kLength;
     config.training.local_batch_size = 5;  // no multiple of the number of chunks
-    // Two ordinary steps, one that records, one that replays; one more where loads give a new order first.
-    config.training.steps = 5;
+    config.training.steps = 4;             // the last two of a captured step are replayed
     config.training.deterministic = true;
     config.training.mixed_precision_param = c.compute;
     config.parallelism.data_parallel_replicate_degree = c.replicate;
@@ -236,7 +235,9 @@ class Jobs : public ::testing::Test {
     const log::Level level = log::CurrentLevel();
     log::SetLevel(log::Level::kInfo);
     ::testing::internal::CaptureStderr();
-    ExpectSame(expected, config, what);
+    Config recorded = config;
+    recorded.compile.ep_overlap.replan_interval = 0;  // every new order begins with ordinary runs
+    ExpectSame(expected, recorded, what);
     const std::string said = ::testing::internal::GetCapturedStderr();
     log::SetLevel(level);
     EXPECT_EQ(said.find("no CUDA graphs"), std::string::npos) << what << FlagsOf(config) << said;
