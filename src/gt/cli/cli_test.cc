@@ -47,7 +47,6 @@ TEST(Cli, MistakesAreAnsweredWithTheNearestName) {
   ExpectError("train --config /does/not/exist.toml", "GT-E0103", "/does/not/exist.toml");
   ExpectError("opt /does/not/exist.gtir", "GT-E", "/does/not/exist.gtir");
   ExpectError("draw step.gtir", "GT-E0107", "--modules");
-  ExpectError("draw --modules layers.0", "GT-E0107", "FILE");
   ExpectError("draw --modules layers.0 /does/not/exist.gtir", "GT-E0200", "/does/not/exist.gtir");
   ExpectError("docs erorrs", "GT-E0100", "errors");
   ExpectError("generate --model /does/not/exist", "GT-E0701", "/does/not/exist");

@@ -1,20 +1,25 @@
-// gt draw: a part of a graph as a picture.
+// gt draw: a part of a graph as a picture: of a stored one, or of the configured job's step.
 #include <memory>
 #include <string>
 
 #include "gt/base/error.h"
 #include "gt/cli/commands.h"
+#include "gt/cli/configured_step.h"
 #include "gt/cli/graph_files.h"
 #include "gt/config/command_line.h"
-#include "gt/ir/text.h"
+#include "gt/dist/world.h"
 #include "gt/ir/verifier.h"
+#include "gt/job/config.h"
 #include "gt/report/graph_picture.h"
 
 namespace gt::cli {
 int RunDraw(Arguments args) {
   PictureOptions options;
+  Config config;
   std::string input, output = "-";
-  CommandLine line("gt draw", "draws the part of a graph that some modules compute, as SVG");
+  CommandLine line("gt draw",
+                   "draws the part of a graph that some modules compute, as SVG: of a file, or of "
+                   "the train step of a configured model");
   line.Flag("modules", &options.modules,
             "modules to draw with everything inside them, such as layers.1.moe or layers.*.moe")
       .Flag("phase", &options.phase, "draw this phase of the step; the loss counts as forward")
@@ -23,7 +28,10 @@ int RunDraw(Arguments args) {
             "tokens, or none")
       .Flag("title", &options.title, "text above the picture; empty: modules, graph and phase")
       .Flag("output", &output, "file to write; - is stdout")
-      .Positional("FILE", &input, "graph to read, as .gtir; - is stdin");
+      .OptionalPositional("FILE", &input,
+                          "graph to read, as .gtir; - is stdin; none: the step that the other "
+                          "flags configure, as gt trace captures it")
+      .WithConfig(&config);
   if (!line.Parse(args)) {
     fmt::print("{}", line.Help());
     return 0;
@@ -33,9 +41,17 @@ int RunDraw(Arguments args) {
          "gt draw needs the modules to draw: a whole step has too many nodes to be read; give "
          "--modules a pattern such as layers.1.moe");
   }
-  std::unique_ptr<Graph> graph = ReadGraph(input);
-  Verify(*graph);
-  WriteText(output, GraphPicture(*graph, options));
+  if (!input.empty()) {
+    const std::unique_ptr<Graph> graph = ReadGraph(input);
+    Verify(*graph);
+    WriteText(output, GraphPicture(*graph, options));
+    return 0;
+  }
+  // Nothing runs, so one process represents all ranks.
+  config.comm.backend = CommBackend::kFake;
+  World::Run(config, [&](World& world) {
+    WriteText(output, GraphPicture(*CompileConfigured(config, world).graph, options));
+  });
   return 0;
 }
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "gt/cli/commands.h"
+#include "gt/cli/configured_step.h"
 #include "gt/cli/graph_files.h"
-#include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
 #include "gt/compile/memory_advice.h"
 #include "gt/compile/memory_capacity.h"
@@ -30,18 +30,8 @@ struct SimulateFlags {
   std::string trace;  // file to write; empty: none
 };
 
-// A step for a GPU can be simulated on a machine without one.
-c10::Device DeviceOf(const Config& config) {
-  return config.device == DeviceChoice::kCuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
-}
-
-std::unique_ptr<Graph> CaptureConfigured(const Config& config, World& world, const Mesh& mesh) {
-  ModelPtr model = BuildConfiguredModel(config, world, mesh);
-  CompiledStep step = Compile({.model = *model,
-                               .config = config,
-                               .device = DeviceOf(config),
-                               .mesh = mesh,
-                               .world = &world});
+std::unique_ptr<Graph> CaptureConfigured(const Config& config, World& world) {
+  CompiledStep step = CompileConfigured(config, world);
   for (const std::string& line : step.choice) fmt::print("{}\n", line);
   if (const std::string line = WhatMemoryCosts(step.passes); !line.empty()) {
     fmt::print("{}\n", line);
@@ -82,7 +72,7 @@ std::string TitleOf(const Config& config, const World& world, const Mesh& mesh,
 
 void RunSimulation(const Config& config, World& world, const SimulateFlags& wanted) {
   Mesh mesh(config.parallelism, world.size(), world.rank());
-  std::unique_ptr<Graph> graph = wanted.graph.empty() ? CaptureConfigured(config, world, mesh)
+  std::unique_ptr<Graph> graph = wanted.graph.empty() ? CaptureConfigured(config, world)
                                                       : ReadStored(wanted.graph, world, mesh);
   StepCosts costs(config, &world, DeviceOf(config));
   Timeline timeline = Simulate(*graph, *costs.For(*graph));

@@ -64,7 +64,9 @@ CompiledStep Compile(const StepRequest& request) {
   }
   overlap.module_fqn = ChunkedModules(request.model, overlap);
   CaptureInto(step, request, overlap);
-  step.loads = LoadsToPlanFor(request);
+  step.loads = step.placed ? LoadsToPlanFor(request, step.placed->step,
+                                            placement::DeviceMesh(step.placed->plan.mesh))
+                           : LoadsToPlanFor(request);
   ApplyLoads(*step.graph, step.loads);
   if (config.compile.enable_passes) RunPasses(step, request, overlap);
   return step;

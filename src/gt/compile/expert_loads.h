@@ -2,6 +2,7 @@
 #pragma once
 
 #include "gt/compile/step_request.h"
+#include "gt/passes/placement/apply_placement.h"
 #include "gt/sim/routing_loads.h"
 
 namespace gt {
@@ -15,5 +16,8 @@ ExpectedRouting ConfiguredLoads(LanguageModel& model, const Config& config, cons
 // Those of them that the step of this rank is planned for. One rank that represents all runs with
 // its own; the ranks of a real job wait for the fullest.
 RoutingLoads LoadsToPlanFor(const StepRequest& request);
+// The same of a placed step, whose plan says along which axes the experts of each layer are spread.
+RoutingLoads LoadsToPlanFor(const StepRequest& request, const PlacedStep& placed,
+                            const placement::DeviceMesh& mesh);
 
 }  // namespace gt

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -10,6 +11,8 @@
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
+#include "gt/compile/configured_model.h"
+#include "gt/compile/placed_step.h"
 #include "gt/compile/prediction.h"
 #include "gt/job/config.h"
 
@@ -30,23 +33,29 @@ struct Root {
   int64_t extent;  // chunks there can be at the most
 };
 
+struct Extents {
+  int64_t batch, positions;
+};
+// Of what a rank has at a time. In a placed step the plan decides; these are the most it can have.
+Extents ExtentsOf(const Config& config, const Mesh& mesh) {
+  const int64_t batch = config.training.local_batch_size, positions = config.training.seq_len;
+  if (config.compile.enable_autoparallel) return {batch * mesh.size(MeshAxis::kBatch), positions};
+  return {batch, positions / (mesh.size(MeshAxis::kTp) * mesh.size(MeshAxis::kCp))};
+}
+
 // What may be cut, and how finely.
-std::vector<Root> RootsOf(const ModuleTable& model, const Config& config) {
+std::vector<Root> RootsOf(const ModuleTable& model, const Config& config, const Extents& extents) {
   const Overlap& wishes = config.compile.ep_overlap;
   const Overlap defaults;
-  const auto& parallelism = config.parallelism;
-  const int64_t positions =
-      config.training.seq_len / std::max<int64_t>(1, parallelism.tensor_parallel_degree *
-                                                         parallelism.context_parallel_degree);
   const std::string blocks = PatternOf(model.With(ModuleRole::kBlock));
   std::vector<std::string> modules = {blocks, PatternOf(model.With(ModuleRole::kMoe))};
   if (wishes.module_fqn != defaults.module_fqn) modules = {wishes.module_fqn};
   std::vector<Root> roots;
   for (const std::string& pattern : modules) {
     if (pattern.empty()) continue;
-    roots.push_back({pattern, ChunkDim::kBatch, config.training.local_batch_size});
+    roots.push_back({pattern, ChunkDim::kBatch, extents.batch});
     // Attention needs whole sequences.
-    if (pattern != blocks) roots.push_back({pattern, ChunkDim::kSeq, positions});
+    if (pattern != blocks) roots.push_back({pattern, ChunkDim::kSeq, extents.positions});
   }
   if (wishes.chunk_dim != defaults.chunk_dim) {
     std::erase_if(roots, [&](const Root& root) { return root.dim != wishes.chunk_dim; });
@@ -95,6 +104,12 @@ class Search {
     config_.compile.ep_overlap.replan_interval = 0;
   }
 
+  // Whether rows travel to experts, so that there is something to hide.
+  bool MovesRows() {
+    if (depth_.first_sparse < 0 || mesh_.world_size() == 1) return false;
+    return IsPlaced() ? Placed().MovesRows() : mesh_.size(MeshAxis::kEp) > 1;
+  }
+
   struct Tried {
     Overlap overlap;
     double microseconds = 0;
@@ -103,15 +118,10 @@ class Search {
 
   // All that were tried, the best first; empty if there is nothing to choose from.
   std::vector<Tried> Run() {
-    const std::vector<Root> roots = RootsOf(model_, config_);
-    const bool sparse = depth_.first_sparse >= 0 && mesh_.size(MeshAxis::kEp) > 1;
-    if (!CutsGraphs(config_.compile) || !sparse || roots.empty()) return {};
-    const int64_t enough = depth_.first_sparse + kSampledLayers;
-    scale_ = 1;
-    if (depth_.layers > enough + 2) {
-      scale_ = static_cast<double>(depth_.layers) / static_cast<double>(enough);
-      config_.model.n_layers = enough;
-    }
+    const std::vector<Root> roots = RootsOf(model_, config_, ExtentsOf(config_, mesh_));
+    if (!CutsGraphs(config_.compile) || roots.empty()) return {};
+    SampleLayers();
+    if (!MovesRows()) return {};
     Overlap none = config_.compile.ep_overlap;
     none.enabled = AutoSwitch::kFalse;
     Try(none);
@@ -124,6 +134,33 @@ class Search {
   }
 
  private:
+  bool IsPlaced() const { return config_.compile.enable_autoparallel; }
+
+  void SampleLayers() {
+    const int64_t enough = depth_.first_sparse + kSampledLayers;
+    // A stored plan names every layer.
+    const bool stored = !config_.compile.autoparallel_plan.empty();
+    if (depth_.first_sparse < 0 || stored || depth_.layers <= enough + 2) return;
+    scale_ = static_cast<double>(depth_.layers) / static_cast<double>(enough);
+    config_.model.n_layers = enough;
+  }
+
+  PlacedPredictor& Placed() {
+    if (!placed_) {
+      sample_ = BuildConfiguredModel(config_);
+      placed_request_.emplace(StepRequest{*sample_, config_, device_, mesh_, world_});
+      placed_ = std::make_unique<PlacedPredictor>(*placed_request_);
+    }
+    return *placed_;
+  }
+
+  Prediction Predict(const Overlap& overlap) {
+    if (IsPlaced()) return Placed().Predict(overlap);
+    Config config = config_;
+    config.compile.ep_overlap = overlap;
+    return PredictStep(config, mesh_, world_, device_);
+  }
+
   // More chunks hide more until their kernels are too small: the first number that does not help is
   // the last.
   void TryChunks(const Root& root) {
@@ -145,10 +182,8 @@ class Search {
   }
 
   std::optional<double> Try(const Overlap& overlap) {
-    Config config = config_;
-    config.compile.ep_overlap = overlap;
     try {
-      const Prediction prediction = PredictStep(config, mesh_, world_, device_);
+      const Prediction prediction = Predict(overlap);
       tried_.push_back({overlap, prediction.microseconds * scale_, prediction.excess});
       log::Debug("overlap, {}: {:.1f} ms", Describe(overlap), tried_.back().microseconds / 1e3);
       return prediction.microseconds;
@@ -166,6 +201,9 @@ class Search {
   Depth depth_;
   double scale_ = 1;  // from the layers that are looked at to all
   std::vector<Tried> tried_;
+  ModelPtr sample_;  // of a placed step, of as many layers as are looked at
+  std::optional<StepRequest> placed_request_;
+  std::unique_ptr<PlacedPredictor> placed_;
 };
 
 std::string WhyNothing(const StepRequest& request) {
@@ -178,11 +216,15 @@ std::string WhyNothing(const StepRequest& request) {
   const ModuleTable modules = nn::RolesOf(request.model);
   if (modules.With(ModuleRole::kBlock).empty()) return "no module declares that it is a block";
   if (DepthOf(modules).first_sparse < 0) return "the model has no experts";
-  if (request.mesh.size(MeshAxis::kEp) == 1) return "experts are not spread over ranks";
-  if (RootsOf(modules, config).empty()) {
+  if (!config.compile.enable_autoparallel && request.mesh.size(MeshAxis::kEp) == 1) {
+    return "experts are not spread over ranks";
+  }
+  if (RootsOf(modules, config, ExtentsOf(config, request.mesh)).empty()) {
     return "a rank has one sequence at a time, and only its sequences may be cut";
   }
-  return "no module could be cut";
+  return config.compile.enable_autoparallel
+             ? "no plan sends rows to experts on other ranks, or none can be cut"
+             : "no module could be cut";
 }
 
 nlohmann::json ToJson(const OverlapChoice& choice) {

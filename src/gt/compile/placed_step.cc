@@ -2,23 +2,20 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "gt/analysis/collectives.h"
 #include "gt/base/error.h"
+#include "gt/base/logging.h"
 #include "gt/compile/configured_model.h"
 #include "gt/compile/find_placement.h"
 #include "gt/compile/global_step.h"
 #include "gt/compile/memory_capacity.h"
 #include "gt/compile/placement_judge.h"
-#include "gt/compile/step_capture.h"
 #include "gt/compile/step_inputs.h"
 #include "gt/job/config.h"
-#include "gt/passes/framework/manager.h"
-#include "gt/passes/framework/registry.h"
-#include "gt/passes/memory/memory_policy.h"
-#include "gt/passes/memory/rematerialize.h"
 #include "gt/storage/checksum.h"
 #include "gt/torch_bridge/convert.h"
 
@@ -28,38 +25,100 @@ namespace {
 using placement::Plan;
 using Clock = std::chrono::steady_clock;
 
-// One form of everything, so that a plan names nodes that are still there when it is applied.
-void Clean(Graph& graph) { PassManager(ParsePipeline("dce,canonicalize,cse,dce"), {}).Run(graph); }
-
-// What is recomputed is placed like any other node, and what memory holds under the policy is what a
-// search counts.
-void ApplyPolicy(Graph& graph, const Config& config) {
-  if (!AppliesPolicyFirst(config)) return;
-  PassList passes;
-  passes.push_back(std::make_unique<ApplyMemoryPolicy>(
-      MemoryPolicyOptions{config.compile.memory_policy, config.compile.full_recompute_save_ops}));
-  passes.push_back(std::make_unique<Rematerialize>());
-  PassManager(std::move(passes), {}).Run(graph);
-}
-
 int64_t MemoryOf(const StepRequest& request) {
   return MemoryCapacity(request.config, request.world, request.device);
+}
+
+// Plans that a job could train, the most promising first.
+struct CandidatePlans {
+  std::vector<Plan> plans;
+  std::string rival;
+  double rival_us = 0;
+};
+
+CandidatePlans SearchPlans(const StepRequest& request, Graph& graph) {
+  const Config& config = request.config;
+  const int64_t ranks = request.mesh.world_size();
+  PlacementRequest wanted{.config = config,
+                          .step = graph,
+                          .meshes = MeshesOf(config, ranks),
+                          .memory_bytes = MemoryOf(request),
+                          .time_limit_s = config.compile.autoparallel_time_limit};
+  wanted.batch = GlobalBatch(config, ranks);
+  wanted.for_judging = true;
+  const FoundPlacement found = FindPlacement(wanted);
+  CandidatePlans candidates;
+  if (const FoundPlacement::Rival* rival = found.BestRival()) {
+    candidates.rival = rival->name;
+    candidates.rival_us = rival->found->placement.step_us;
+  }
+  for (const auto& one : found.candidates) {
+    candidates.plans.push_back(MakePlan(*one->problem, one->placement, ModelTitle(config)));
+  }
+  return candidates;
+}
+
+// Empty: the job may train it.
+std::string WhyNotAllowed(const StepRequest& request, const Plan& plan) {
+  const int64_t ranks = request.mesh.world_size();
+  const placement::DeviceMesh mesh(plan.mesh);
+  if (mesh.ranks() != ranks) {
+    return fmt::format("the plan is for mesh {} of {} ranks, but the job has {}", mesh.ToString(),
+                       mesh.ranks(), ranks);
+  }
+  const std::vector<placement::DeviceMesh> allowed = MeshesOf(request.config, ranks);
+  if (allowed.size() == 1 && allowed.front() != mesh) {
+    return fmt::format("the plan is for mesh {}, not for {}", mesh.ToString(),
+                       allowed.front().ToString());
+  }
+  return "";
+}
+
+Plan StoredPlan(const StepRequest& request, const Graph& graph) {
+  const std::string& path = request.config.compile.autoparallel_plan;
+  Plan plan = ReadPlanFile(path);
+  if (const std::string why = WhyNotAllowed(request, plan); !why.empty()) {
+    Fail(ErrorCode::kBadPlan, "{}: {}", path, why);
+  }
+  for (const auto& input : graph.inputs()) {
+    if (plan.inputs.contains(input->name)) continue;
+    Fail(ErrorCode::kBadPlan, "{}: the plan is for another model: it says nothing of {}", path,
+         input->name);
+  }
+  return plan;
+}
+
+// The plan that the run was trained with so far, if it is one of this step and still allowed. Another one
+// would add up sums in another order: a search that its time limit ends, or that has other memory,
+// need not find the same plan again.
+std::optional<Plan> ContinuedPlan(const StepRequest& request, uint64_t hash) {
+  const std::string& path = request.continued_plan;
+  if (path.empty()) return std::nullopt;
+  Plan plan = ReadPlanFile(path);
+  const int64_t memory = MemoryOf(request);
+  const bool fits = memory == 0 || plan.peak_bytes <= memory;
+  std::string why = WhyNotAllowed(request, plan);
+  if (why.empty() && plan.step_hash != hash) why = "the step has changed";
+  if (why.empty() && !fits) why = "it needs more memory than there is";
+  if (why.empty()) return plan;
+  log::Info("the plan in {} is not continued: {}", path, why);
+  return std::nullopt;
 }
 
 class PlacedCapturer {
  public:
   PlacedCapturer(const StepRequest& request, const EpOverlapSection& overlap)
-      : request_(request), overlap_(overlap), ranks_(request.mesh.world_size()) {}
+      : request_(request), overlap_(overlap), whole_(request) {}
 
   PlacedCapture Run() {
     PlacedCapture made;
-    made.captured = Capture();
-    Graph& graph = *made.captured.graph;
-    made.whole_nodes = graph.node_count();
     auto job = std::make_shared<PlacedJob>();
     const Clock::time_point start = Clock::now();
-    Decide(graph, *job);
+    Decide(*job);
     job->seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    made.captured = whole_.For(job->plan, overlap_);
+    Graph& graph = *made.captured.graph;
+    made.whole_nodes = graph.node_count();
     job->step = ApplyPlacement(graph, job->plan, request_.mesh.rank());
     if (request_.world != nullptr) {
       MakeMeshGroups(*request_.world, graph,
@@ -70,28 +129,11 @@ class PlacedCapturer {
   }
 
  private:
-  Captured Capture() {
-    const Config global = GlobalConfig(request_.config, ranks_, request_.model);
-    StepRequest whole{request_.model, global, request_.device};
-    Captured captured = CaptureUncompiled(whole, overlap_, PartsOfChunkedDim());
-    Clean(*captured.graph);
-    ApplyPolicy(*captured.graph, request_.config);
-    captured.graph->NumberNodes();
-    return captured;
-  }
-
-  // A rank's part of what is cut into chunks is the symbol, so that its size says how much a rank has: the
-  // batch is shared out among those who read different data, sequences among the others.
-  int64_t PartsOfChunkedDim() const {
-    const int64_t readers = request_.mesh.size(MeshAxis::kBatch);
-    return overlap_.chunk_dim == ChunkDim::kSeq ? ranks_ / readers : readers;
-  }
-
   // The first rank decides; the others check that their step is the one it decided about.
-  void Decide(Graph& graph, PlacedJob& job) {
-    const uint64_t hash = graph.Hash();
+  void Decide(PlacedJob& job) {
+    const uint64_t hash = whole_.graph().Hash();
     auto decide = [&]() -> std::string {
-      Plan plan = Choose(graph, job);
+      Plan plan = Choose(hash, job);
       plan.step_hash = hash;
       return ToJson(plan);
     };
@@ -106,54 +148,25 @@ class PlacedCapturer {
     }
   }
 
-  Plan Choose(Graph& graph, PlacedJob& job) {
-    const Config& config = request_.config;
-    if (!config.compile.autoparallel_plan.empty()) return Stored(graph);
-    PlacementRequest wanted{.config = config,
-                            .step = graph,
-                            .meshes = MeshesOf(config, ranks_),
-                            .memory_bytes = MemoryOf(request_),
-                            .time_limit_s = config.compile.autoparallel_time_limit};
-    wanted.batch = GlobalBatch(config, ranks_);
-    wanted.for_judging = true;
-    const FoundPlacement found = FindPlacement(wanted);
-    if (const FoundPlacement::Rival* rival = found.BestRival()) {
-      job.rival = rival->name;
-      job.rival_us = rival->found->placement.step_us;
+  Plan Choose(uint64_t hash, PlacedJob& job) {
+    if (!request_.config.compile.autoparallel_plan.empty()) {
+      return StoredPlan(request_, whole_.graph());
     }
-    std::vector<Plan> plans;
-    for (const auto& one : found.candidates) {
-      plans.push_back(MakePlan(*one->problem, one->placement, ModelTitle(config)));
+    if (std::optional<Plan> plan = ContinuedPlan(request_, hash)) {
+      job.source = request_.continued_plan;
+      return std::move(*plan);
     }
-    return FastestPlan(request_, overlap_, graph, std::move(plans));
-  }
-
-  Plan Stored(const Graph& graph) const {
-    const std::string& path = request_.config.compile.autoparallel_plan;
-    Plan plan = ReadPlanFile(path);
-    int64_t ranks = 1;
-    for (int64_t size : plan.mesh) ranks *= size;
-    const placement::DeviceMesh mesh(plan.mesh);
-    const std::vector<placement::DeviceMesh> allowed = MeshesOf(request_.config, ranks_);
-    if (ranks != ranks_) {
-      Fail(ErrorCode::kBadPlan, "{}: the plan is for mesh {} of {} ranks, but the job has {}", path,
-           mesh.ToString(), ranks, ranks_);
-    }
-    if (allowed.size() == 1 && allowed.front() != mesh) {
-      Fail(ErrorCode::kBadPlan, "{}: the plan is for mesh {}, not for {}", path, mesh.ToString(),
-           allowed.front().ToString());
-    }
-    for (const auto& input : graph.inputs()) {
-      if (plan.inputs.contains(input->name)) continue;
-      Fail(ErrorCode::kBadPlan, "{}: the plan is for another model: it says nothing of {}", path,
-           input->name);
-    }
-    return plan;
+    CandidatePlans found = SearchPlans(request_, whole_.graph());
+    job.rival = std::move(found.rival);
+    job.rival_us = found.rival_us;
+    const size_t fastest =
+        found.plans.size() == 1 ? 0 : FastestPlan(request_, overlap_, whole_, found.plans).index;
+    return std::move(found.plans[fastest]);
   }
 
   const StepRequest& request_;
   const EpOverlapSection& overlap_;
-  const int64_t ranks_;
+  SingleDeviceStep whole_;
 };
 
 }  // namespace
@@ -161,6 +174,27 @@ class PlacedCapturer {
 bool AppliesPolicyFirst(const Config& config) {
   const MemoryPolicy policy = config.compile.memory_policy;
   return policy != MemoryPolicy::kNone && policy != MemoryPolicy::kSacAndOffload;
+}
+
+PlacedPredictor::PlacedPredictor(const StepRequest& request) : request_(request), whole_(request) {
+  if (!request.config.compile.autoparallel_plan.empty()) {
+    plans_.push_back(StoredPlan(request, whole_.graph()));
+  } else {
+    plans_ = SearchPlans(request, whole_.graph()).plans;
+  }
+}
+
+bool PlacedPredictor::MovesRows() const {
+  auto moves = [](const std::string& layout) { return layout.find('E') != std::string::npos; };
+  return std::ranges::any_of(plans_, [&](const Plan& plan) {
+    return std::ranges::any_of(plan.nodes, [&](const auto& node) {
+      return std::ranges::any_of(node.second.results, moves);
+    });
+  });
+}
+
+Prediction PlacedPredictor::Predict(const EpOverlapSection& overlap) {
+  return FastestPlan(request_, overlap, whole_, plans_).prediction;
 }
 
 PlacedCapture CapturePlaced(const StepRequest& request, const EpOverlapSection& overlap) {
@@ -185,7 +219,7 @@ Captured CapturePlacedLoss(const StepRequest& request, const PlacedJob& job) {
   Graph& graph = *captured.graph;
   graph.modules() = nn::RolesOf(model);
   graph.outputs().front()->role = OutputRole::kLoss;
-  Clean(graph);
+  CleanForPlacement(graph);
   graph.NumberNodes();
   auto decide = [&] {
     std::vector<placement::Pin> pins;

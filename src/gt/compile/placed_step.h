@@ -5,7 +5,10 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "gt/compile/prediction.h"
+#include "gt/compile/single_device_step.h"
 #include "gt/compile/step_request.h"
 #include "gt/job/sections/compile.h"
 #include "gt/passes/placement/apply_placement.h"
@@ -20,6 +23,8 @@ struct PlacedJob {
   PlacedStep step;
   std::string rival;  // the best hand-written layout, by the same costs; empty: not known
   double rival_us = 0;
+  std::string
+      source;  // the file of a plan that is continued; empty: it was searched or is configured
   double seconds = 0;  // that finding it took
 };
 
@@ -32,6 +37,25 @@ struct PlacedCapture {
 // Captures the step of the whole batch, and makes it this rank's. The first rank places it for all.
 // Groups that the step needs are made, where there is a world.
 PlacedCapture CapturePlaced(const StepRequest& request, const EpOverlapSection& overlap);
+
+// What a placed job would take with one choice of chunks or another: its plans are searched once, and
+// judged for each choice. This rank alone; no group is made.
+class PlacedPredictor {
+ public:
+  // The request is used as long as this lives. Its model may have fewer layers than the job's, unless the
+  // job trains a stored plan.
+  explicit PlacedPredictor(const StepRequest& request);
+
+  // Whether rows travel to their experts under any of the plans: what chunks are there to hide.
+  bool MovesRows() const;
+  // Of the fastest plan. Fails like the compiler if no plan can be cut like that.
+  Prediction Predict(const EpOverlapSection& overlap);
+
+ private:
+  const StepRequest& request_;
+  SingleDeviceStep whole_;
+  std::vector<placement::Plan> plans_;
+};
 
 // Whether the memory policy of a placed job is carried out before its step is placed, so that no later pass
 // does it again. Offloading moves what is placed already.

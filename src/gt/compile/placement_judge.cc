@@ -8,6 +8,7 @@
 
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
+#include "gt/compile/expert_loads.h"
 #include "gt/compile/memory_capacity.h"
 #include "gt/compile/placed_step.h"
 #include "gt/compile/step_compiler.h"
@@ -19,11 +20,10 @@ namespace {
 
 using placement::Plan;
 
-struct Verdict {
-  int64_t excess = 0;  // bytes beyond what fits
-  double us = 0;
-  friend auto operator<=>(const Verdict&, const Verdict&) = default;
-};
+// The less, the better.
+std::pair<int64_t, double> Order(const Prediction& prediction) {
+  return {prediction.excess, prediction.microseconds};
+}
 
 // Generated kernels take a third of the time that passes take, and are much the same for all plans. All
 // policies after the trace share one placement, so that they also share the judge's.
@@ -34,46 +34,46 @@ Config JudgedConfig(Config config) {
 }
 
 // Of the step that this rank would run; nothing is made for it.
-Verdict Judge(const StepRequest& request, const EpOverlapSection& overlap, const Graph& whole,
-              const Plan& plan) {
-  const std::unique_ptr<Graph> step = whole.Clone();
-  ApplyPlacement(*step, plan, request.mesh.rank());
+Prediction Judge(const StepRequest& request, const EpOverlapSection& overlap,
+                 SingleDeviceStep& whole, const Plan& plan) {
+  const std::unique_ptr<Graph> step = whole.For(plan, overlap).graph;
+  const PlacedStep placed = ApplyPlacement(*step, plan, request.mesh.rank());
+  ApplyLoads(*step, LoadsToPlanFor(request, placed, placement::DeviceMesh(plan.mesh)));
   const Config config = JudgedConfig(request.config);
   StepCompiler compiler(config, request.mesh, nullptr, request.device,
                         StepCompiler::Audience::kSelf);
   compiler.PlaceOn(placement::DeviceMesh(plan.mesh));
   if (config.compile.enable_passes) compiler.Compile(*step, overlap);
-  Verdict verdict;
+  Prediction prediction;
   const std::optional<Timeline> timeline = compiler.Predict(*step);
-  verdict.us = timeline ? timeline->step : plan.step_us;
+  prediction.microseconds = timeline ? timeline->step : plan.step_us;
   const int64_t capacity = MemoryCapacity(request.config, request.world, request.device);
   if (capacity > 0) {
-    const int64_t peak = MeasureMemory(*step, StepMemory(request.config, request.mesh)).peak;
-    verdict.excess = std::max<int64_t>(0, peak - capacity);
+    prediction.peak = MeasureMemory(*step, StepMemory(request.config, request.mesh)).peak;
+    prediction.excess = std::max<int64_t>(0, prediction.peak - capacity);
   }
-  return verdict;
+  return prediction;
 }
 
 }  // namespace
 
-Plan FastestPlan(const StepRequest& request, const EpOverlapSection& overlap, const Graph& step,
-                 std::vector<Plan> plans) {
-  if (plans.size() == 1) return std::move(plans.front());
-  std::optional<std::pair<Verdict, size_t>> best;
+FastestOf FastestPlan(const StepRequest& request, const EpOverlapSection& overlap,
+                      SingleDeviceStep& step, const std::vector<Plan>& plans) {
+  std::optional<FastestOf> best;
   std::exception_ptr problem;
   for (size_t i = 0; i < plans.size(); ++i) {
     try {
-      const Verdict verdict = Judge(request, overlap, step, plans[i]);
+      const Prediction prediction = Judge(request, overlap, step, plans[i]);
       log::Debug("placement candidate {}: {:.2f} ms by its own costs, {:.2f} ms after all passes",
-                 i, plans[i].step_us / 1e3, verdict.us / 1e3);
-      if (!best || verdict < best->first) best = {verdict, i};
+                 i, plans[i].step_us / 1e3, prediction.microseconds / 1e3);
+      if (!best || Order(prediction) < Order(best->prediction)) best = {i, prediction};
     } catch (const Error& error) {
       log::Debug("placement candidate {}: {}", i, error.what());
       if (!problem) problem = std::current_exception();
     }
   }
   if (!best) std::rethrow_exception(problem);
-  return std::move(plans[best->second]);
+  return *best;
 }
 
 }  // namespace gt

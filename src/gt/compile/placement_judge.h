@@ -3,18 +3,26 @@
 // under way. So each plan is carried out, goes through all passes, and is simulated.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
+#include "gt/compile/prediction.h"
+#include "gt/compile/single_device_step.h"
 #include "gt/compile/step_request.h"
 #include "gt/job/sections/compile.h"
 #include "gt/placement/plan.h"
 
 namespace gt {
 
+struct FastestOf {
+  size_t index = 0;
+  Prediction prediction;
+};
+
 // `step` is that of one device. Of plans that do not fit into memory the one that is least above it. Plans
 // that cannot be carried out (not every one can be cut into chunks) are left out, unless none is left:
 // then that of the first is the error.
-placement::Plan FastestPlan(const StepRequest& request, const EpOverlapSection& overlap,
-                            const Graph& step, std::vector<placement::Plan> plans);
+FastestOf FastestPlan(const StepRequest& request, const EpOverlapSection& overlap,
+                      SingleDeviceStep& step, const std::vector<placement::Plan>& plans);
 
 }  // namespace gt

@@ -3,6 +3,8 @@
 
 #include <c10/core/Device.h>
 
+#include <string>
+
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 #include "gt/models/model.h"
@@ -22,6 +24,8 @@ struct StepRequest {
   World* world = nullptr;
   // The batch dimension is a symbol: the step runs batches of any size.
   bool symbolic_batch = false;
+  // The file of the plan that this run has followed so far, of a placed job that continues; empty: none.
+  std::string continued_plan = "";
 };
 
 }  // namespace gt

@@ -332,6 +332,7 @@ void Graph::CopyInto(Graph& copy, std::span<const TensorType* const> last_inputs
     auto image = std::make_unique<Input>();
     image->role = inputs_[i]->role;
     image->name = inputs_[i]->name;
+    image->placement = inputs_[i]->placement;
     image->value.index_ = value.index_;
     image->value.type_ =
         i < kept ? value.type_ : std::make_shared<const TensorType>(*last_inputs[i - kept]);
@@ -428,6 +429,7 @@ class Hasher {
     Add(static_cast<uint64_t>(meta.phase) | static_cast<uint64_t>(meta.ep_role) << 8 |
         static_cast<uint64_t>(meta.exchange) << 16 | static_cast<uint64_t>(meta.recompute) << 24);
     Add(meta.fsdp_bucket);
+    if (!meta.placement.empty()) Add(meta.placement);
     if (meta.chunk == nullptr) return;
     Add(static_cast<uint64_t>(static_cast<uint32_t>(meta.chunk->id)));
     Add(meta.chunk->region);

@@ -178,7 +178,8 @@ class Node {
 struct Input {
   Value value;
   InputRole role;
-  std::string name;  // "layers.0.attention.wq.weight", "tokens"
+  std::string name;         // "layers.0.attention.wq.weight", "tokens"
+  Name placement = Name();  // of a step that a plan was applied to, as in Meta
 };
 
 struct Output {

@@ -79,7 +79,7 @@ bool Meta::operator==(const Meta& other) const {
   return same_chunk && module == other.module && source == other.source &&
          sequence == other.sequence && phase == other.phase && ep_role == other.ep_role &&
          exchange == other.exchange && recompute == other.recompute &&
-         fsdp_bucket == other.fsdp_bucket;
+         fsdp_bucket == other.fsdp_bucket && placement == other.placement;
 }
 
 }  // namespace gt

@@ -50,6 +50,8 @@ struct Meta {
   TokenExchange exchange = TokenExchange::kNone;
   Recompute recompute = Recompute::kNone;
   Name fsdp_bucket;
+  // Of a step that a plan was applied to: where the first result is on the mesh, as in "S(0)R".
+  Name placement;
   std::shared_ptr<const ChunkMeta> chunk;  // null: not part of a chunked region
 
   bool is_backward() const { return phase == Phase::kBackward; }

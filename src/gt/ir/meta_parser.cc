@@ -71,8 +71,8 @@ std::shared_ptr<const ChunkMeta> ParseChunk(TokenReader& in) {
 }  // namespace
 
 Meta ParseMeta(TokenReader& in) {
-  constexpr std::string_view kKeys[] = {"module",   "phase",     "seq",    "source", "ep",
-                                        "exchange", "recompute", "bucket", "chunk"};
+  constexpr std::string_view kKeys[] = {"module",   "phase",     "seq",    "source",    "ep",
+                                        "exchange", "recompute", "bucket", "placement", "chunk"};
   Meta meta;
   ParseEntries(in, kKeys, [&](std::string_view key) {
     in.Expect('=');
@@ -92,6 +92,8 @@ Meta ParseMeta(TokenReader& in) {
       meta.recompute = in.ExpectEnum("a decision", Recompute::kOffload);
     } else if (key == "bucket") {
       meta.fsdp_bucket = in.ExpectInterned("a bucket name in quotes");
+    } else if (key == "placement") {
+      meta.placement = in.ExpectInterned("a placement in quotes");
     } else {
       meta.chunk = ParseChunk(in);
     }

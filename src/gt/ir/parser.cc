@@ -125,8 +125,12 @@ void GraphParser::ParseInputs(Graph& graph) {
       in_.Expect(':');
       const auto role = in_.ExpectEnum("the role of the input", InputRole::kConstant);
       std::string name = in_.ExpectString("the name of the input, in quotes");
-      graph.AddInput(role, std::move(name), ParseType(in_, sizes_, graph.shapes()),
-                     std::move(value_name));
+      const Value* value = graph.AddInput(
+          role, std::move(name), ParseType(in_, sizes_, graph.shapes()), std::move(value_name));
+      if (in_.AcceptWord("placement")) {
+        graph.inputs()[static_cast<size_t>(value->index())]->placement =
+            in_.ExpectInterned("a placement in quotes");
+      }
     } while (in_.Accept(','));
     if (!in_.Accept(')')) in_.FailExpected("',' or ')' behind an input");
   }

@@ -234,6 +234,9 @@ void Printer::PrintGraph(const Graph& graph, int indent, bool nested) {
                  AppendQuoted(out_, input->name);
                  Write(' ');
                  PrintType(input->value.type());
+                 if (!options_.metadata || input->placement.empty()) return;
+                 Write(" placement ");
+                 AppendQuoted(out_, input->placement.str());
                });
   Write(") {");
   if (!nested) WriteSymbols(indent + 2);
@@ -398,6 +401,7 @@ void Printer::WriteMeta(const Meta& meta) {
   if (meta.exchange != TokenExchange::kNone) key("exchange"), Write(Spelling(meta.exchange));
   if (meta.recompute != Recompute::kNone) key("recompute"), Write(Spelling(meta.recompute));
   if (!meta.fsdp_bucket.empty()) key("bucket"), AppendQuoted(out_, meta.fsdp_bucket.str());
+  if (!meta.placement.empty()) key("placement"), AppendQuoted(out_, meta.placement.str());
   if (meta.chunk != nullptr) key("chunk"), WriteChunk(*meta.chunk);
   if (out_.size() != begin) Write('}');
 }

@@ -115,7 +115,7 @@ TEST(TextTest, BreaksLongLists) {
 
 TEST(TextTest, PrintsEveryMetadataField) {
   ExpectFixedPoint(R"(graph @g(%x: input "x" f32[2]) {
-  %a = aten::neg(%x) : f32[2] {module = "m", phase = backward, seq = 12, source = "a.cc:3", ep = combine, exchange = exchange, recompute = must_save, bucket = "b", chunk = {id = 0, region = "r", role = body, producer = eager, backward, original = "o", proof = symbolic_size}}
+  %a = aten::neg(%x) : f32[2] {module = "m", phase = backward, seq = 12, source = "a.cc:3", ep = combine, exchange = exchange, recompute = must_save, bucket = "b", placement = "S(0)R", chunk = {id = 0, region = "r", role = body, producer = eager, backward, original = "o", proof = symbolic_size}}
   %b = aten::neg(%a) : f32[2] {chunk = {}}
   return
 }

@@ -89,11 +89,18 @@ class Enumerator {
     for (size_t i = 0; i < strategy.results.size(); ++i) {
       results.push_back(PartOf(strategy.results[i], pieces_.results[i]));
     }
-    strategy.kernel_us = pricing_.KernelUs(
-        node_, symbols_,
-        {.work = WorkOf() * SkewOf(strategy), .operands = operands, .results = results});
+    NodeShard shard{.work = WorkOf() * SkewOf(strategy), .operands = operands, .results = results};
+    if (DrawsAll()) shard = {};
+    strategy.kernel_us = pricing_.KernelUs(node_, symbols_, shard);
     strategy.collective_us = StatisticsUs(strategy) + ExchangeUs(operands, results);
     Keep(std::move(strategy));
+  }
+
+  // Every rank draws the numbers of the whole tensor, and keeps those of its shard.
+  bool DrawsAll() const {
+    return std::any_of(chosen_.begin(), chosen_.end(), [](const PieceRow* row) {
+      return row != nullptr && row->method == ShardMethod::kRandom;
+    });
   }
 
   // The busiest rank's rows are more than its even share.

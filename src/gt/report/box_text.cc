@@ -36,6 +36,11 @@ std::string TypeText(const TensorType& type, const ShapeEnv& shapes) {
   return fmt::format("{}[{}]", DTypeName(type.dtype), Join(sizes, ", "));
 }
 
+std::string PlacementOf(const Value& value) {
+  if (value.is_input() || value.index() > 0) return "";
+  return value.producer()->meta().placement.str();
+}
+
 std::string NodeText(const Node& node, const ShapeEnv& shapes) {
   std::string text;
   for (int32_t i = 0; i < node.result_count(); ++i) {
@@ -83,7 +88,11 @@ std::string_view Below(std::string_view root, std::string_view name) {
 }  // namespace boxes
 
 std::string ValueText(const Value& value, const ShapeEnv& shapes) {
-  return fmt::format("%{} {}", value.name(), boxes::TypeText(value.type(), shapes));
+  std::string text = fmt::format("%{} {}", value.name(), boxes::TypeText(value.type(), shapes));
+  if (const std::string placement = boxes::PlacementOf(value); !placement.empty()) {
+    text += " " + placement;
+  }
+  return text;
 }
 
 }  // namespace gt

@@ -19,6 +19,8 @@ std::string Counted(size_t count, std::string_view noun);
 std::string_view ShortName(const Operator& op);
 
 std::string TypeText(const TensorType& type, const ShapeEnv& shapes);
+// Where a node's first result is, of a placed step; empty: not known.
+std::string PlacementOf(const Value& value);
 std::string NodeText(const Node& node, const ShapeEnv& shapes);
 
 // The operators that say most about a box: those that do the arithmetic, then the frequent ones;

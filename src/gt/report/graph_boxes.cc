@@ -212,9 +212,37 @@ class Boxes {
     return chunk;
   }
 
+  // "S(0)R" of a placed step; empty: not known.
+  std::string PlacementOf(const Value& value) const {
+    if (value.is_input()) {
+      return graph_.inputs()[static_cast<size_t>(value.index())]->placement.str();
+    }
+    return boxes::PlacementOf(value);
+  }
+  // The placements of several values, each once.
+  std::string PlacementsOf(const std::vector<const Value*>& values) const {
+    std::vector<std::string> found;
+    for (const Value* value : values) {
+      std::string placement = PlacementOf(*value);
+      if (!placement.empty() && std::find(found.begin(), found.end(), placement) == found.end()) {
+        found.push_back(std::move(placement));
+      }
+    }
+    return found.empty() ? "" : "placed " + Join(found, ", ");
+  }
+
   void AddValueLines(const std::vector<const Value*>& values, Box& box) const {
     if (values.size() == 1) box.lines.push_back(TypeText(values[0]->type(), shapes_));
-    for (const Value* value : values) box.hover.push_back(ValueText(*value, shapes_));
+    AddPlacements(values, box);
+    for (const Value* value : values) {
+      std::string text = ValueText(*value, shapes_);
+      if (value->is_input() && !PlacementOf(*value).empty()) text += " " + PlacementOf(*value);
+      box.hover.push_back(std::move(text));
+    }
+  }
+  void AddPlacements(const std::vector<const Value*>& values, Box& box) const {
+    if (std::string text = PlacementsOf(values); !text.empty())
+      box.lines.push_back(std::move(text));
   }
 
   void AddLeaving() {
@@ -278,6 +306,7 @@ class Boxes {
       box.lines.push_back(std::move(count));
       if (traffic_[b].produced.size() == 1)
         box.lines.push_back(TypeText(traffic_[b].produced[0]->type(), shapes_));
+      AddPlacements(traffic_[b].produced, box);
       for (const Node* node : box.nodes) box.hover.push_back(boxes::NodeText(*node, shapes_));
     }
     for (Box& box : boxes_) {

@@ -43,7 +43,8 @@ std::string OnHost(const Job& job, const MemoryCurve& curve) {
 void SayPlacement(const Job& job, const PlacedJob& placed) {
   const placement::Plan& plan = placed.plan;
   const std::string mesh = placement::DeviceMesh(plan.mesh).ToString();
-  const std::string& file = job.config.compile.autoparallel_plan;
+  const std::string& file =
+      placed.source.empty() ? job.config.compile.autoparallel_plan : placed.source;
   const std::string source =
       file.empty() ? fmt::format("found in {:.1f} s", placed.seconds) : "from " + file;
   Say(job.world,

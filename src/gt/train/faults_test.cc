@@ -254,7 +254,8 @@ class FaultsTest : public ::testing::Test {
     return {};
   }
 
-  void KillManyTimes(int kills, int64_t steps, int64_t interval);
+  void KillManyTimes(int kills, int64_t steps, int64_t interval, const Strings& further = {},
+                     const std::string& group = "fsdp");
   void ExpectFlightRecord(const std::string& name, int64_t rank, bool waited = true) const;
 
   fs::path folder_;
@@ -262,11 +263,13 @@ class FaultsTest : public ::testing::Test {
 };
 
 // Most kills happen at a step chosen at random, some at a random moment of the start.
-void FaultsTest::KillManyTimes(int kills, int64_t steps, int64_t interval) {
+void FaultsTest::KillManyTimes(int kills, int64_t steps, int64_t interval, const Strings& further,
+                               const std::string& group) {
   Strings flags = {"--model.n_layers",      "1",
                    "--training.steps",      std::to_string(steps),
                    "--checkpoint.enable",   "--checkpoint.interval",
                    std::to_string(interval)};
+  flags.insert(flags.end(), further.begin(), further.end());
   auto calm = Launch("calm", flags);
   ASSERT_EQ(calm->Status(), 0) << calm->Said();
   Outcome expected = OutcomeOf("calm");
@@ -303,7 +306,8 @@ void FaultsTest::KillManyTimes(int kills, int64_t steps, int64_t interval) {
                                                    << said;
   }
   if (kills >= 20) {  // so many that some happen in the middle of a step
-    std::regex in_a_module(R"(waited in collective [0-9]+ \([a-z_]+ on 'fsdp', [a-z0-9_.]+\))");
+    std::regex in_a_module(
+        fmt::format(R"(waited in collective [0-9]+ \([a-z_]+ on '{}', [a-z0-9_.]+\))", group));
     EXPECT_TRUE(std::regex_search(said, in_a_module)) << said;
   }
   EXPECT_EQ(OutcomeOf("killed"), expected);
@@ -312,6 +316,15 @@ void FaultsTest::KillManyTimes(int kills, int64_t steps, int64_t interval) {
 
 TEST_F(FaultsTest, KilledFiveTimesItEndsWithTheSameBits) { KillManyTimes(5, 14, 2); }
 TEST_F(FaultsTest, KilledTwentyTimesItEndsWithTheSameBits_slow) { KillManyTimes(20, 45, 1); }
+
+// A rank of a placed job dies in a step, in its start, in its search: it goes on from its checkpoints, with
+// the plan of its run folder.
+const Strings kPlacedFlags = {"--compile.enable_autoparallel", "--mesh", "2x2",
+                              "--training.local_batch_size", "4"};
+TEST_F(FaultsTest, KilledUnderAPlanItEndsWithTheSameBits) { KillManyTimes(4, 10, 2, kPlacedFlags); }
+TEST_F(FaultsTest, KilledTwentyTimesUnderAPlanItEndsWithTheSameBits_slow) {
+  KillManyTimes(20, 45, 1, kPlacedFlags, "mesh_[0-9_]+");
+}
 
 // Every line is an object, numbers count up, and a rank that waited did so in one that never ended.
 void FaultsTest::ExpectFlightRecord(const std::string& name, int64_t rank, bool waited) const {

@@ -12,11 +12,17 @@
 #include "gt/base/error.h"
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
+#include "gt/compile/single_device_step.h"
 #include "gt/compile/step_costs.h"
 #include "gt/dist/world.h"
 #include "gt/exec/measure_costs.h"
 #include "gt/job/config.h"
+#include "gt/placement/place.h"
+#include "gt/placement/plan.h"
 #include "gt/report/overlap_report.h"
+#include "gt/sim/link_model.h"
+#include "gt/sim/node_cost.h"
+#include "gt/storage/file_writer.h"
 #include "gt/train/batch.h"
 #include "gt/train/captured_step.h"
 #include "gt/train/profile.h"
@@ -66,6 +72,55 @@ class OverlapTest : public ::testing::Test {
     });
   }
 
+  // The plan that sends rows to experts on all ranks.
+  std::string ExpertPlan(const Config& config) const {
+    const ModelPtr model = BuildConfiguredModel(config);
+    const StepRequest request{*model, config, at::kCPU, Mesh(config.parallelism, config.ranks, 0)};
+    SingleDeviceStep step(request);
+    const LinkModel links(ReadCluster(config.comm.cluster));
+    const placement::Pricing pricing(placement::DeviceMesh({config.ranks}), links,
+                                     SpeedOf("hopper"));
+    placement::ProblemOptions options;
+    for (const char* input : {"tokens", "labels", "positions"}) {
+      options.pins.push_back({input, "S(0)"});
+    }
+    for (const Node* node : step.graph().nodes()) {
+      const bool product = node->op().work == Work::kGroupedProduct;
+      if (product && node->meta().phase == Phase::kForward) {
+        options.pins.push_back({node->result()->name(), "E0"});
+      }
+    }
+    const placement::PlaceProblem problem(step.graph(), pricing, options);
+    const std::string path = (folder_ / "experts.json").string();
+    const placement::Placement found = Search(problem, {});
+    EXPECT_TRUE(found.feasible);
+    WriteFile(path, ToJson(MakePlan(problem, found, "experts")));
+    return path;
+  }
+
+  static void ExpectChunksIf(bool slow, const Config& config) {
+    WithModel(config, [&](World& world, LanguageModel& model, const Mesh& mesh) {
+      CompiledStep captured = Compile(
+          {.model = model, .config = config, .device = at::kCPU, .mesh = mesh, .world = &world});
+      EXPECT_EQ(captured.chunked, slow);
+      bool chunks = false;
+      for (const Node* node : captured.graph->nodes()) chunks |= node->meta().chunk != nullptr;
+      EXPECT_EQ(chunks, slow);
+      ASSERT_TRUE(captured.predicted);
+      ASSERT_EQ(captured.choice.size(), 1u);
+      EXPECT_EQ(captured.choice[0].starts_with("chunks: no chunks"), !slow) << captured.choice[0];
+      // The graph that was chosen runs.
+      if (captured.placed) KeepPlacedParts(model, *captured.placed);
+      InitializeModel(model, config, at::kCPU);
+      auto step = MakeCapturedStep(model, std::move(captured));
+      at::Tensor tokens = at::zeros({4, 64}, at::kLong);
+      Batch batch{.tokens = tokens,
+                  .labels = tokens,
+                  .positions = at::arange(64).expand({4, 64}).contiguous()};
+      EXPECT_TRUE(step->Run(batch, 256).loss.isfinite().item<bool>());
+    });
+  }
+
   static std::set<std::string> GroupsOf(const Graph& graph, Collective kind) {
     std::set<std::string> groups;
     for (const Node* node : graph.nodes()) {
@@ -108,32 +163,37 @@ TEST_F(OverlapTest, ExchangesLeaveAGroupOnlyIfTheyShareIt) {
   }
 }
 
-// Chunks cost smaller kernels: they are worth it only where there is something to hide.
+// Chunks cost smaller kernels: they are worth it only where there is something to hide. Placed steps are
+// cut by the same reasoning, each choice under the plan that suits it.
 TEST_F(OverlapTest, AutoCutsWhereItPays) {
-  for (double gb_per_s : {100.0, 0.02}) {
-    Config config = Emulated(gb_per_s);
-    config.compile.ep_overlap.enabled = AutoSwitch::kAuto;
-    WithModel(config, [&](World& world, LanguageModel& model, const Mesh& mesh) {
-      CompiledStep captured = Compile(
-          {.model = model, .config = config, .device = at::kCPU, .mesh = mesh, .world = &world});
-      const bool slow = gb_per_s < 1;
-      EXPECT_EQ(captured.chunked, slow);
-      bool chunks = false;
-      for (const Node* node : captured.graph->nodes()) chunks |= node->meta().chunk != nullptr;
-      EXPECT_EQ(chunks, slow);
-      ASSERT_TRUE(captured.predicted);
-      ASSERT_EQ(captured.choice.size(), 1u);
-      EXPECT_EQ(captured.choice[0].starts_with("chunks: no chunks"), !slow) << captured.choice[0];
-      // The graph that was chosen runs.
-      InitializeModel(model, config, at::kCPU);
-      auto step = MakeCapturedStep(model, std::move(captured));
-      at::Tensor tokens = at::zeros({4, 64}, at::kLong);
-      Batch batch{.tokens = tokens,
-                  .labels = tokens,
-                  .positions = at::arange(64).expand({4, 64}).contiguous()};
-      EXPECT_TRUE(step->Run(batch, 256).loss.isfinite().item<bool>());
-    });
+  for (bool placed : {false, true}) {
+    for (double gb_per_s : {100.0, 0.02}) {
+      SCOPED_TRACE(fmt::format("{}, {} GB/s", placed ? "placed" : "by hand", gb_per_s));
+      Config config = Emulated(gb_per_s);
+      config.compile.ep_overlap.enabled = AutoSwitch::kAuto;
+      if (placed) {
+        config.compile.enable_autoparallel = true;
+        config.compile.autoparallel_plan = ExpertPlan(config);
+        config.mesh = "8";
+      }
+      ExpectChunksIf(gb_per_s < 1, config);
+    }
   }
+}
+
+// A plan that sends nothing to experts leaves nothing to hide, however slow the links are.
+TEST_F(OverlapTest, AutoCutsNothingOfPlansWithoutExchanges) {
+  Config config = Emulated(0.02);
+  config.model.name = "llama3";
+  config.parallelism.expert_parallel_degree = 1;
+  config.compile.enable_autoparallel = true;
+  config.compile.ep_overlap.enabled = AutoSwitch::kAuto;
+  config.mesh = "8";
+  WithModel(config, [&](World& world, LanguageModel& model, const Mesh& mesh) {
+    const CompiledStep step = Compile({model, config, at::kCPU, mesh, &world});
+    EXPECT_FALSE(step.chunked);
+    EXPECT_EQ(step.choice, std::vector<std::string>{"chunks: no, since the model has no experts"});
+  });
 }
 
 TEST_F(OverlapTest, AProfileShowsWhatWasHidden) {

@@ -5,8 +5,11 @@
 
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "gt/base/error.h"
+#include "gt/base/read_file.h"
+#include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
 #include "gt/compile/find_placement.h"
 #include "gt/compile/global_step.h"
@@ -14,6 +17,7 @@
 #include "gt/passes/framework/registry.h"
 #include "gt/sim/cluster_path.h"
 #include "gt/sim/node_cost.h"
+#include "gt/sim/routing_loads.h"
 #include "gt/storage/file_writer.h"
 #include "gt/testing/random_placement.h"
 #include "gt/testing/slow_tests.h"
@@ -96,6 +100,30 @@ class PlacedJobTest : public ::testing::Test {
     EXPECT_TRUE(found.feasible);
     return WithPlan(config, MakePlan(problem, found, "by hand"));
   }
+  // Trains the best plan in which rows travel to their experts along the last axis, and each rank has rows of
+  // its own.
+  Config SendingRows(Config config, const std::string& mesh) {
+    config = Placed(config, mesh);
+    const std::unique_ptr<Graph> graph = StepOf(config);
+    const placement::Pricing pricing = PricingOn(mesh);
+    std::string own, rows;
+    for (int axis = 0; axis < pricing.mesh().axes(); ++axis) {
+      own += "S(0)";
+      rows += axis + 1 == pricing.mesh().axes() ? "E0" : "S(0)";
+    }
+    placement::ProblemOptions options;
+    options.pins = {{"tokens", own}};
+    for (const Node* node : graph->nodes()) {
+      const bool product = node->op().work == Work::kGroupedProduct;
+      if (product && node->meta().phase == Phase::kForward) {
+        options.pins.push_back({node->result()->name(), rows});
+      }
+    }
+    const placement::PlaceProblem problem(*graph, pricing, options);
+    const placement::Placement found = Search(problem, {});
+    EXPECT_TRUE(found.feasible);
+    return WithPlan(config, MakePlan(problem, found, "sends rows"));
+  }
   Config WithPlan(Config config, const placement::Plan& plan) {
     config.compile.autoparallel_plan = Path(fmt::format("plan{}.json", jobs_));
     WriteFile(config.compile.autoparallel_plan, ToJson(plan));
@@ -143,6 +171,41 @@ TEST_F(PlacedJobTest, TrainsAsOneRankDoes) {
   }
 }
 
+// Degrees that AutoParallel itself refuses are axes like any other: replicas, contexts, three axes, tensor
+// parallelism beside experts.
+TEST_F(PlacedJobTest, EveryDegreeIsAnAxis) {
+  struct Case {
+    std::string model, flavor;
+    int64_t replicas, shards, contexts, tensor, experts;
+    std::vector<int64_t> mesh;
+  };
+  for (const Case& c : {Case{"llama3", "tiny", 1, 2, 2, 1, 1, {2, 2}},
+                        Case{"llama3", "tiny", 2, 2, 1, 1, 1, {2, 2}},
+                        Case{"qwen3", "tiny", 2, 1, 2, 2, 1, {2, 2, 2}},
+                        Case{"qwen3", "tiny_moe", 2, 2, 1, 2, 2, {2, 2, 2}},
+                        Case{"deepseek_v3", "tiny", 1, 2, 1, 2, 2, {2, 2}},
+                        Case{"deepseek_v3", "tiny", 1, 1, 2, 2, 1, {2, 2}}}) {
+    const std::string what = fmt::format("{} {} replicas x {} shards x {} contexts x {} tensor",
+                                         c.model, c.replicas, c.shards, c.contexts, c.tensor);
+    SCOPED_TRACE(what);
+    constexpr int64_t kRows = 8;
+    const int64_t ranks = c.replicas * c.shards * c.contexts * c.tensor;
+    Config config = Job(c.model, c.flavor, ranks, kRows);
+    config.parallelism.data_parallel_replicate_degree = c.replicas;
+    config.parallelism.data_parallel_shard_degree = c.shards;
+    config.parallelism.context_parallel_degree = c.contexts;
+    config.parallelism.tensor_parallel_degree = c.tensor;
+    config.parallelism.expert_parallel_degree = c.experts;
+    config.training.local_batch_size = kRows / (c.replicas * c.shards);
+    const JobOutcome one = RunJob(Job(c.model, c.flavor, 1, kRows));
+    const Config found = Placed(config, "auto");
+    ExpectClose(one, RunJob(found), 1e-5, "found");
+    EXPECT_EQ(ReadPlanFile(found.dump_folder + "/plan.json").mesh, c.mesh);
+    const std::string mesh = DeviceMesh(c.mesh).ToString();
+    ExpectClose(one, RunJob(Randomly(config, mesh, 21)), 1e-5, "random");
+  }
+}
+
 // The policy after the trace changes no bit of a placed step, and neither do memory policies.
 TEST_F(PlacedJobTest, PoliciesAgreeBitForBit) {
   for (const char* model : {"llama3", "deepseek_v3"}) {
@@ -155,6 +218,23 @@ TEST_F(PlacedJobTest, PoliciesAgreeBitForBit) {
     Config plain = native;
     plain.compile.enable_passes = false;
     EXPECT_EQ(Difference(expected, RunJob(plain)), "") << model;
+  }
+}
+
+// What is recomputed is computed where its original was, and kept values that travel to the host come back:
+// one plan, the same bits under every memory policy. A search of its own knows what the policy keeps.
+TEST_F(PlacedJobTest, MemoryPoliciesChangeNoBit) {
+  const Config one = Job("qwen3", "tiny_moe", 1), many = Job("qwen3", "tiny_moe", 4);
+  Config config = Randomly(many, "2x2", 17);
+  const JobOutcome expected = RunJob(config), alone = RunJob(one);
+  for (MemoryPolicy policy : {MemoryPolicy::kDefault, MemoryPolicy::kEager, MemoryPolicy::kFull,
+                              MemoryPolicy::kSacAndOffload}) {
+    SCOPED_TRACE(EnumName(policy));
+    config.compile.memory_policy = policy;
+    EXPECT_EQ(Difference(expected, RunJob(config)), "");
+    Config found = Placed(many, "2x2");
+    found.compile.memory_policy = policy;
+    ExpectClose(alone, RunJob(found), 1e-5, "found");
   }
 }
 
@@ -181,6 +261,86 @@ TEST_F(PlacedJobTest, OverlapOfChunksChangesNoBit) {
   EXPECT_EQ(Difference(RunJob(strict), RunJob(hidden)), "");
 }
 
+// Two ranks read, four have different rows: what a rank has of the batch follows from the plan.
+TEST_F(PlacedJobTest, ChunksCutWhatThePlanGivesARank) {
+  for (const char* mesh : {"4", "2x2"}) {
+    SCOPED_TRACE(mesh);
+    Config whole = Job("deepseek_v3", "tiny", 4, 16);
+    whole.parallelism.tensor_parallel_degree = 2;
+    whole.training.local_batch_size = 8;
+    whole = SendingRows(whole, mesh);
+    Config chunks = whole;
+    chunks.compile.ep_overlap.enabled = AutoSwitch::kTrue;
+    Config strict = chunks;
+    strict.compile.ep_overlap.disable_early_grad_accumulation = true;
+    strict.compile.ep_overlap.schedule = OverlapSchedule::kNone;
+    Config hidden = strict;
+    hidden.compile.ep_overlap.schedule = OverlapSchedule::kCost;
+    const JobOutcome expected = RunJob(whole);
+    ExpectClose(expected, RunJob(chunks), 1e-5, "in chunks");
+    EXPECT_EQ(Difference(RunJob(strict), RunJob(hidden)), "");
+    Config too_many = chunks;
+    too_many.compile.ep_overlap.num_chunks = 5;
+    EXPECT_NE(CodeOf(too_many).find("into 4 shards"), std::string::npos) << CodeOf(too_many);
+  }
+}
+
+// Ranks compare what their experts get; where it is not what the step was planned for, the step is ordered
+// anew, and nothing else changes.
+TEST_F(PlacedJobTest, FollowsTheLoadsOfItsExperts) {
+  std::string said;
+  for (const char* load : {"router", "zipf:1.2", "zipf:3"}) {
+    SCOPED_TRACE(load);
+    Config still = Job("deepseek_v3", "tiny", 4, 16);
+    still.debug.moe_load = load;
+    still = SendingRows(still, "4");
+    still.training.steps = 6;
+    still.compile.ep_overlap.enabled = AutoSwitch::kTrue;
+    still.compile.ep_overlap.replan_interval = 0;
+    Config follows = still;
+    follows.compile.ep_overlap.replan_interval = 2;
+    follows.dump_folder = Path(fmt::format("follows {}", load));
+    const JobOutcome expected = RunJob(still);
+    ::testing::internal::CaptureStdout();
+    const JobOutcome actual = RunJob(follows);
+    said += ::testing::internal::GetCapturedStdout();
+    EXPECT_EQ(Difference(expected, actual), "");
+    EXPECT_NE(ReadWholeFile(follows.dump_folder + "/metrics.jsonl").find("load_imbalance"),
+              std::string::npos);
+  }
+  EXPECT_NE(said.find("new order: experts of the fullest rank get"), std::string::npos) << said;
+}
+
+// What routers are made to do is what a placed step is planned for.
+TEST_F(PlacedJobTest, IsPlannedForGivenLoads) {
+  Config config = Job("deepseek_v3", "tiny", 4, 16);
+  config.debug.moe_load = "zipf:1.2";
+  config = SendingRows(config, "2x2");
+  config.comm.backend = CommBackend::kFake;
+  std::set<double> loads;
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    config.comm.pretended_rank = rank;
+    World::Run(config, [&](World& world) {
+      const Mesh mesh(config.parallelism, world.size(), world.rank());
+      const ModelPtr model = BuildConfiguredModel(config, world, mesh);
+      const CompiledStep step = Compile({*model, config, at::kCPU, mesh, &world});
+      ASSERT_FALSE(step.loads.modules.empty());
+      double sum = 0;
+      for (const auto& [fqn, load] : step.loads.modules) sum += load.max;
+      loads.insert(std::round(1e3 * sum / static_cast<double>(step.loads.modules.size())) / 1e3);
+      const RoutingLoads hints = MeasuredLoads(*step.graph, step.graph->shapes().Hints());
+      ASSERT_EQ(hints.modules.size(), step.loads.modules.size());
+      for (const auto& [fqn, load] : hints.modules) {
+        EXPECT_NEAR(load.max, step.loads.modules.at(fqn).max, 0.05) << fqn;
+      }
+    });
+  }
+  // Experts are spread over two ranks, twice over: one of them has the popular ones.
+  ASSERT_EQ(loads.size(), 2u);
+  EXPECT_NEAR(*loads.begin() + *loads.rbegin(), 2, 2e-3);
+  EXPECT_GT(*loads.rbegin(), 1.05);
+}
+
 TEST_F(PlacedJobTest, ContinuesBitForBit) {
   Config whole = Randomly(Job("qwen3", "tiny_moe", 4), "2x2", 3);
   whole.training.steps = 6;
@@ -192,6 +352,29 @@ TEST_F(PlacedJobTest, ContinuesBitForBit) {
   rest.checkpoint.load_step = 3;
   rest.dump_folder = Path("continued");
   EXPECT_EQ(RunJob(rest).hash, expected.hash);
+}
+
+// A search need not find the same plan again: a run that goes on has the one it began with.
+TEST_F(PlacedJobTest, ContinuesWithThePlanItBeganWith) {
+  Config whole = Randomly(Job("llama3", "tiny", 4), "2x2", 3);
+  whole.training.steps = 6;
+  whole.checkpoint.enable = true;
+  whole.checkpoint.interval = 3;
+  whole.checkpoint.keep_latest_k = 0;
+  const JobOutcome expected = RunJob(whole);
+  Config rest = whole;
+  rest.compile.autoparallel_plan = "";
+  rest.checkpoint.load_step = 3;
+  EXPECT_EQ(RunJob(rest).hash, expected.hash);
+  Config anew = rest;
+  anew.dump_folder = Path("anew");
+  anew.checkpoint.folder = whole.dump_folder + "/checkpoint";
+  EXPECT_NE(RunJob(anew).hash, expected.hash) << "the search finds the random plan";
+  // On another mesh it means nothing.
+  Config other = rest;
+  other.mesh = "4";
+  const JobOutcome moved = RunJob(other);
+  EXPECT_NEAR(moved.losses.back(), expected.losses.back(), 1e-5 * expected.losses.back());
 }
 
 TEST_F(PlacedJobTest, CheckpointsMoveBetweenPlansAndLayouts) {

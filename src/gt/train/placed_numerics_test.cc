@@ -1,4 +1,7 @@
 // How far jobs under found plans are from one rank: a table of models, meshes, attention and types.
+//
+// One test for each model, attention and type, so that pieces of the table can run at the same time, such as
+// GT_HOME=... gt_torch_tests --gtest_filter='*PlacedNumerics*deepseek_v3*'. Every case is a line.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -30,15 +33,25 @@ struct Numbers {
   std::string worst_gradient;
 };
 
-class PlacedNumerics : public ::testing::Test {
+// A row of the table but for the mesh.
+struct Kind {
+  std::string model, flavor;
+  bool flex = false, bfloat16 = false;
+  std::string Name() const {
+    return fmt::format("{}_{}_{}_{}", model, flavor, flex ? "flex" : "sdpa",
+                       bfloat16 ? "bf16" : "fp32");
+  }
+  friend void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.Name(); }
+};
+
+class PlacedNumerics : public ::testing::TestWithParam<Kind> {
  protected:
   PlacedNumerics() { WriteLearnableRows(Path("rows.npy"), 4096, kLength); }
 
   std::string Path(const std::string& name) const { return (folder_.path() / name).string(); }
 
-  struct Case {
-    std::string model, flavor, mesh;
-    bool flex = false, bfloat16 = false;
+  struct Case : Kind {
+    std::string mesh;
     std::string ToString() const {
       return fmt::format("{:<12}{:<15}{:<7}{:<6}{:<5}", model, flavor, mesh, flex ? "flex" : "sdpa",
                          bfloat16 ? "bf16" : "fp32");
@@ -135,25 +148,33 @@ class PlacedNumerics : public ::testing::Test {
     EXPECT_LE(numbers.losses, bars.losses);
   }
 
-  void CompareAll(const std::string& model, const std::vector<std::string>& flavors) {
-    for (const std::string& flavor : flavors) {
-      for (const char* mesh : {"4", "2x2", "8", "4x2", "2x2x2", "3", "3x2"}) {
-        for (bool flex : {false, true}) {
-          for (bool bfloat16 : {false, true}) Compare({model, flavor, mesh, flex, bfloat16});
-        }
-      }
-    }
-  }
-
   testing::TempFolder folder_;
   std::map<std::string, JobOutcome> one_rank_;
   int jobs_ = 0;
 };
 
-TEST_F(PlacedNumerics, OfLlama3_slow) { CompareAll("llama3", {"tiny", "debugmodel"}); }
-TEST_F(PlacedNumerics, OfQwen3_slow) { CompareAll("qwen3", {"tiny", "debugmodel"}); }
-TEST_F(PlacedNumerics, OfQwen3Moe_slow) { CompareAll("qwen3", {"tiny_moe", "debugmodel_moe"}); }
-TEST_F(PlacedNumerics, OfDeepSeekV3_slow) { CompareAll("deepseek_v3", {"tiny", "debugmodel"}); }
+std::vector<Kind> Kinds() {
+  std::vector<Kind> kinds;
+  for (const auto& [model, flavor] :
+       {std::pair{"llama3", "tiny"}, std::pair{"llama3", "debugmodel"}, std::pair{"qwen3", "tiny"},
+        std::pair{"qwen3", "debugmodel"}, std::pair{"qwen3", "tiny_moe"},
+        std::pair{"qwen3", "debugmodel_moe"}, std::pair{"deepseek_v3", "tiny"},
+        std::pair{"deepseek_v3", "debugmodel"}}) {
+    for (bool flex : {false, true}) {
+      for (bool bfloat16 : {false, true}) kinds.push_back({model, flavor, flex, bfloat16});
+    }
+  }
+  return kinds;
+}
+
+TEST_P(PlacedNumerics, EqualOneRank) {
+  for (const char* mesh : {"4", "2x2", "8", "4x2", "2x2x2", "3", "3x2"}) {
+    Compare({GetParam(), mesh});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, PlacedNumerics, ::testing::ValuesIn(Kinds()),
+                         [](const auto& info) { return info.param.Name() + "_slow"; });
 
 }  // namespace
 }  // namespace gt::placed_numerics_test

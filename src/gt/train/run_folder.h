@@ -12,6 +12,9 @@
 
 namespace gt {
 
+// Its file of the plan of a placed job.
+inline constexpr const char* kPlanFile = "plan.json";
+
 // Of the first rank alone. The folder is the run's while this lives.
 class RunFolder {
  public:

@@ -48,7 +48,7 @@ RunReports::RunReports(Job& job, const TrainingState& state, const std::string& 
   }
   metrics_ = std::make_unique<MetricsFile>(job.config.dump_folder, state.progress.step);
   WriteFile(job.folder->Path("config.toml"), ToToml(job.config));
-  if (job.placed) WriteFile(job.folder->Path("plan.json"), ToJson(job.placed->plan));
+  if (job.placed) WriteFile(job.folder->Path(kPlanFile), ToJson(job.placed->plan));
   if (has_overlap_table_) WriteFile(job.folder->Path("overlap.txt"), overlap_table);
 }
 

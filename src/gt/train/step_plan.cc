@@ -4,13 +4,18 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "gt/compile/memory_capacity.h"
 #include "gt/dist/agreement.h"
 #include "gt/nn/module.h"
 #include "gt/report/overlap_report.h"
+#include "gt/storage/checkpoint_store.h"
 #include "gt/train/announcements.h"
+#include "gt/train/checkpoint.h"
 #include "gt/train/memory_fit.h"
 
 namespace gt {
@@ -26,6 +31,20 @@ void AgreeOnModel(World& world, LanguageModel& model) {
               "every machine");
 }
 
+namespace {
+
+// The plan that a placed run has followed up to the checkpoint it continues from; empty: it has none. Only
+// the first rank has to know.
+std::string PlanSoFar(const Job& job) {
+  if (!job.folder || !job.config.checkpoint.enable) return "";
+  const std::string path = job.folder->Path(kPlanFile);
+  std::error_code ignored;
+  const bool continues = !CheckpointStore(CheckpointFolder(job.config)).CompleteSteps().empty();
+  return continues && std::filesystem::exists(path, ignored) ? path : "";
+}
+
+}  // namespace
+
 std::optional<StepPlan> PlanStep(Job& job) {
   if (job.config.compile.mode == CompileMode::kEager) {
     AgreeOnModel(job.world, *job.model);
@@ -36,7 +55,8 @@ std::optional<StepPlan> PlanStep(Job& job) {
                            .config = job.config,
                            .device = job.device,
                            .mesh = job.mesh,
-                           .world = &job.world});
+                           .world = &job.world,
+                           .continued_plan = PlanSoFar(job)});
   if (plan.compiled.placed) job.Follow(plan.compiled.placed);
   const Graph& graph = *plan.compiled.graph;
   AgreeOnCollectives(job.world, graph);

@@ -290,9 +290,9 @@ class Copier {
 
   // The first copy is X_recomputed, the second X_recomputed_2, where these names are free.
   std::string CopyName(const std::string& name, int32_t count) const {
-    std::string copy = name + "_recomputed";
+    std::string copy = name + kRecomputedSuffix;
     for (int32_t n = count; graph_.FindValue(copy) != nullptr; ++n) {
-      copy = fmt::format("{}_recomputed_{}", name, n);
+      copy = fmt::format("{}{}_{}", name, kRecomputedSuffix, n);
     }
     return copy;
   }

@@ -42,6 +42,8 @@ struct PlacedStep {
   std::map<std::string, PlacedInput> inputs;  // parameters, buffers, tokens: by name
   int64_t moved = 0;                          // tensors that are moved
   int64_t exchanges = 0;                      // of rows with experts, by layer
+  // By module whose experts are spread over ranks: along which axes, in the order of the experts.
+  std::map<std::string, AxisList> expert_axes;
 };
 
 // Fails with BadPlan, naming the first difference, if the plan is for another mesh or another step.

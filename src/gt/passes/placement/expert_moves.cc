@@ -67,6 +67,14 @@ const Node* ExpertMoves::SortOf(const Node& node) const {
   return found == sort_of_.end() ? nullptr : found->second;
 }
 
+std::map<std::string, AxisList> ExpertMoves::AxesByModule() const {
+  std::map<std::string, AxisList> axes;
+  for (const auto& [sort, layer] : layers_) {
+    if (!layer.axes.empty()) axes[sort->meta().module.str()] = layer.axes;
+  }
+  return axes;
+}
+
 void ExpertMoves::Begin(const Node& sort, Value* sorted_experts) {
   LayerOf(sort).sorted = sorted_experts;
 }

@@ -9,6 +9,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -38,6 +40,8 @@ class ExpertMoves {
   Dim ArrivedRows(const Node& sort) const;
 
   int64_t exchanges() const { return exchanges_; }
+  // By module whose rows travel: along which axes.
+  std::map<std::string, AxisList> AxesByModule() const;
 
  private:
   struct Layer {

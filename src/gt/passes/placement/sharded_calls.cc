@@ -237,10 +237,13 @@ std::vector<Value*> ShardedCalls::Sliced(const ShardedCall& call,
   std::vector<Value*> results;
   for (int32_t i = 0; i < node.result_count(); ++i) {
     const auto at = static_cast<size_t>(i);
-    results.push_back(mover_
-                          .Move({whole->result(i), {}}, node.result(i)->type().sizes,
-                                call.result_pieces[at], call.results_at[at])
-                          .value);
+    Value* shard = mover_
+                       .Move({whole->result(i), {}}, node.result(i)->type().sizes,
+                             call.result_pieces[at], call.results_at[at])
+                       .value;
+    // A view would keep all that was drawn until the backward has used the shard.
+    const bool keeps_whole = node.op().random && shard != whole->result(i);
+    results.push_back(keeps_whole ? make_.Make("aten::clone").Set("self", shard).Result() : shard);
   }
   return results;
 }

@@ -33,7 +33,8 @@ class ShardedCalls {
   // Results in the order of the node's.
   std::vector<Value*> Masked(ShardedCall call);
   std::vector<Value*> WithStatistics(const ShardedCall& call);
-  // Makes all of it, with the arguments and operands of the whole, and takes the shard.
+  // Makes all of it, with the arguments and operands of the whole, and takes the shard. What was drawn is
+  // alive as long as that takes, no longer.
   std::vector<Value*> Sliced(const ShardedCall& call, std::vector<Value*> whole_operands);
 
  private:

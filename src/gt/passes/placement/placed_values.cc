@@ -1,0 +1,89 @@
+#include "gt/passes/placement/placed_values.h"
+
+#include <utility>
+
+namespace gt {
+namespace {
+
+// Where a move ends that sorts nothing: axes that are new to a piece cut it last.
+AxisOrder NaturalOrder(const Placed& from, const placement::Layout& to) {
+  AxisList added;
+  for (int8_t axis = 0; axis < placement::kMaxAxes; ++axis) {
+    if (to[axis] >= 0 && from.layout[axis] != to[axis]) added.push_back(axis);
+  }
+  Placed end = from;
+  end.MoveInside(added);
+  return end.order;
+}
+
+// Nothing but slices leads from one to the other.
+bool IsFree(const placement::Layout& from, const placement::Layout& to) {
+  for (size_t i = 0; i < to.axes.size(); ++i) {
+    if (from.axes[i] != to.axes[i] && !(from.axes[i] == kWhole && to.axes[i] >= 0)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void PlacedValues::Add(const Value& value, Made made) {
+  Entry& entry = values_[&value];
+  entry.stored = {made.tensor};
+  entry.phase = value.is_input() ? Phase::kForward : value.producer()->meta().phase;
+  entry.made = std::move(made);
+}
+
+const AxisOrder* PlacedValues::OrderIn(const Value& value, const placement::Layout& layout) const {
+  const Entry& known = Known(value);
+  for (const auto* forms : {&known.stored, &known.moved}) {
+    for (const LocalTensor& form : *forms) {
+      if (form.placed.layout == layout) return &form.placed.order;
+    }
+  }
+  return nullptr;
+}
+
+AxisOrder PlacedValues::ArrivingOrder(const Value& value, const placement::Layout& layout) const {
+  return NaturalOrder(Known(value).stored.back().placed, layout);
+}
+
+LocalTensor PlacedValues::Move(const Value& value, const LocalTensor& from, const Placed& to) {
+  if (!SamePlace(from.placed, to)) ++moved_;
+  const placement::Pieces& pieces = *Known(value).made.pieces;
+  const LocalTensor there = mover_.Move(from, value.type().sizes, pieces, to);
+  if (there.value != from.value && !there.value->is_input()) {
+    there.value->producer()->meta().placement =
+        Name(ToString(to.layout, pieces, make_.rank().mesh()));
+  }
+  return there;
+}
+
+void PlacedValues::Keep(const Value& value, Entry& known) {
+  const std::optional<placement::Layout>& kept = known.made.kept;
+  const Placed& made = known.made.tensor.placed;
+  if (!kept || known.stored.size() > 1 || *kept == made.layout) return;
+  known.stored.push_back(Move(value, known.made.tensor, {*kept, NaturalOrder(made, *kept)}));
+}
+
+Value* PlacedValues::Bring(const Value& value, const Placed& to) {
+  Entry& known = values_.at(&value);
+  const Phase phase = make_.meta().phase;
+  if (known.phase != phase && !known.made.of_parameters) known.moved.clear();
+  known.phase = phase;
+  for (const auto* forms : {&known.stored, &known.moved}) {
+    for (const LocalTensor& form : *forms) {
+      if (SamePlace(form.placed, to)) return form.value;
+    }
+  }
+  Keep(value, known);
+  LocalTensor from = known.stored.back();
+  for (const auto* forms : {&known.stored, &known.moved}) {
+    for (const LocalTensor& form : *forms) {
+      if (IsFree(form.placed.layout, to.layout)) from = form;
+    }
+  }
+  known.moved.push_back(Move(value, from, to));
+  return known.moved.back().value;
+}
+
+}  // namespace gt
