@@ -145,6 +145,22 @@ TEST(Cli, TracedGraphIsDrawn) {
   fs::remove_all(folder);
 }
 
+// Without a file the flags say which step; a placed one says where its values are.
+TEST(Cli, ConfiguredStepIsDrawn) {
+  const std::string flags =
+      " --model.flavor debugmodel --training.seq_len 1024 --training.local_batch_size 2 "
+      "--device cuda --ranks 4 ";
+  const Outcome plain = RunGt("draw --modules layers.0.feed_forward" + flags);
+  EXPECT_EQ(plain.status, 0) << plain.output;
+  EXPECT_NE(plain.output.find("<svg"), std::string::npos) << plain.output;
+  EXPECT_EQ(plain.output.find("placed "), std::string::npos) << plain.output;
+  const Outcome placed = RunGt(
+      "draw --modules layers.0.feed_forward --compile.enable_autoparallel --mesh 2x2" + flags);
+  EXPECT_EQ(placed.status, 0) << placed.output;
+  EXPECT_NE(placed.output.find("placed S(0)"), std::string::npos) << placed.output;
+  ExpectError("draw" + flags, "GT-E0107", "--modules");
+}
+
 TEST(Cli, LargestModelIsCapturedWithoutItsWeights) {
   Outcome outcome = RunGt("trace --model.flavor 405B --training.seq_len 8192");
   EXPECT_EQ(outcome.status, 0) << outcome.output;

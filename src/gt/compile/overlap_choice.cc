@@ -26,6 +26,8 @@ constexpr double kWorthwhile = 0.99;
 constexpr int64_t kMostChunks = 8;
 // Layers with experts that tell the choices apart: the pipeline of chunks fills and drains in two.
 constexpr int64_t kSampledLayers = 4;
+// The plan of a few layers is another one than that of many: embedding and loss weigh too much in it.
+constexpr int64_t kSampledPlacedLayers = 12;
 
 struct Root {
   std::string modules;
@@ -137,7 +139,8 @@ class Search {
   bool IsPlaced() const { return config_.compile.enable_autoparallel; }
 
   void SampleLayers() {
-    const int64_t enough = depth_.first_sparse + kSampledLayers;
+    const int64_t enough =
+        depth_.first_sparse + (IsPlaced() ? kSampledPlacedLayers : kSampledLayers);
     // A stored plan names every layer.
     const bool stored = !config_.compile.autoparallel_plan.empty();
     if (depth_.first_sparse < 0 || stored || depth_.layers <= enough + 2) return;

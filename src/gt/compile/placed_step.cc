@@ -194,7 +194,8 @@ bool PlacedPredictor::MovesRows() const {
 }
 
 Prediction PlacedPredictor::Predict(const EpOverlapSection& overlap) {
-  return FastestPlan(request_, overlap, whole_, plans_).prediction;
+  const size_t fastest = FastestPlan(request_, overlap, whole_, plans_).index;
+  return PredictPlan(request_, overlap, whole_, plans_[fastest]);
 }
 
 PlacedCapture CapturePlaced(const StepRequest& request, const EpOverlapSection& overlap) {

@@ -29,17 +29,16 @@ std::pair<int64_t, double> Order(const Prediction& prediction) {
 // policies after the trace share one placement, so that they also share the judge's.
 Config JudgedConfig(Config config) {
   config.compile.inductor_compilation = InductorCompilation::kNone;
-  if (AppliesPolicyFirst(config)) config.compile.memory_policy = MemoryPolicy::kNone;
   return config;
 }
 
 // Of the step that this rank would run; nothing is made for it.
-Prediction Judge(const StepRequest& request, const EpOverlapSection& overlap,
+Prediction Judge(const StepRequest& request, Config config, const EpOverlapSection& overlap,
                  SingleDeviceStep& whole, const Plan& plan) {
   const std::unique_ptr<Graph> step = whole.For(plan, overlap).graph;
   const PlacedStep placed = ApplyPlacement(*step, plan, request.mesh.rank());
   ApplyLoads(*step, LoadsToPlanFor(request, placed, placement::DeviceMesh(plan.mesh)));
-  const Config config = JudgedConfig(request.config);
+  if (AppliesPolicyFirst(config)) config.compile.memory_policy = MemoryPolicy::kNone;
   StepCompiler compiler(config, request.mesh, nullptr, request.device,
                         StepCompiler::Audience::kSelf);
   compiler.PlaceOn(placement::DeviceMesh(plan.mesh));
@@ -59,11 +58,12 @@ Prediction Judge(const StepRequest& request, const EpOverlapSection& overlap,
 
 FastestOf FastestPlan(const StepRequest& request, const EpOverlapSection& overlap,
                       SingleDeviceStep& step, const std::vector<Plan>& plans) {
+  const Config config = JudgedConfig(request.config);
   std::optional<FastestOf> best;
   std::exception_ptr problem;
   for (size_t i = 0; i < plans.size(); ++i) {
     try {
-      const Prediction prediction = Judge(request, overlap, step, plans[i]);
+      const Prediction prediction = Judge(request, config, overlap, step, plans[i]);
       log::Debug("placement candidate {}: {:.2f} ms by its own costs, {:.2f} ms after all passes",
                  i, plans[i].step_us / 1e3, prediction.microseconds / 1e3);
       if (!best || Order(prediction) < Order(best->prediction)) best = {i, prediction};
@@ -74,6 +74,11 @@ FastestOf FastestPlan(const StepRequest& request, const EpOverlapSection& overla
   }
   if (!best) std::rethrow_exception(problem);
   return *best;
+}
+
+Prediction PredictPlan(const StepRequest& request, const EpOverlapSection& overlap,
+                       SingleDeviceStep& step, const Plan& plan) {
+  return Judge(request, request.config, overlap, step, plan);
 }
 
 }  // namespace gt

@@ -25,4 +25,9 @@ struct FastestOf {
 FastestOf FastestPlan(const StepRequest& request, const EpOverlapSection& overlap,
                       SingleDeviceStep& step, const std::vector<placement::Plan>& plans);
 
+// With all that the job's policy does after the trace, generated kernels among it, which plans are told
+// apart without.
+Prediction PredictPlan(const StepRequest& request, const EpOverlapSection& overlap,
+                       SingleDeviceStep& step, const placement::Plan& plan);
+
 }  // namespace gt

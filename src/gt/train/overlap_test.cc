@@ -23,6 +23,7 @@
 #include "gt/sim/link_model.h"
 #include "gt/sim/node_cost.h"
 #include "gt/storage/file_writer.h"
+#include "gt/testing/sending_rows.h"
 #include "gt/train/batch.h"
 #include "gt/train/captured_step.h"
 #include "gt/train/profile.h"
@@ -81,15 +82,7 @@ class OverlapTest : public ::testing::Test {
     const placement::Pricing pricing(placement::DeviceMesh({config.ranks}), links,
                                      SpeedOf("hopper"));
     placement::ProblemOptions options;
-    for (const char* input : {"tokens", "labels", "positions"}) {
-      options.pins.push_back({input, "S(0)"});
-    }
-    for (const Node* node : step.graph().nodes()) {
-      const bool product = node->op().work == Work::kGroupedProduct;
-      if (product && node->meta().phase == Phase::kForward) {
-        options.pins.push_back({node->result()->name(), "E0"});
-      }
-    }
+    options.pins = testing::SendingRows(step.graph(), pricing.mesh());
     const placement::PlaceProblem problem(step.graph(), pricing, options);
     const std::string path = (folder_ / "experts.json").string();
     const placement::Placement found = Search(problem, {});

@@ -20,6 +20,7 @@
 #include "gt/sim/routing_loads.h"
 #include "gt/storage/file_writer.h"
 #include "gt/testing/random_placement.h"
+#include "gt/testing/sending_rows.h"
 #include "gt/testing/slow_tests.h"
 #include "gt/testing/temp_folder.h"
 #include "gt/train/job_test_util.h"
@@ -106,19 +107,8 @@ class PlacedJobTest : public ::testing::Test {
     config = Placed(config, mesh);
     const std::unique_ptr<Graph> graph = StepOf(config);
     const placement::Pricing pricing = PricingOn(mesh);
-    std::string own, rows;
-    for (int axis = 0; axis < pricing.mesh().axes(); ++axis) {
-      own += "S(0)";
-      rows += axis + 1 == pricing.mesh().axes() ? "E0" : "S(0)";
-    }
     placement::ProblemOptions options;
-    options.pins = {{"tokens", own}};
-    for (const Node* node : graph->nodes()) {
-      const bool product = node->op().work == Work::kGroupedProduct;
-      if (product && node->meta().phase == Phase::kForward) {
-        options.pins.push_back({node->result()->name(), rows});
-      }
-    }
+    options.pins = testing::SendingRows(*graph, pricing.mesh());
     const placement::PlaceProblem problem(*graph, pricing, options);
     const placement::Placement found = Search(problem, {});
     EXPECT_TRUE(found.feasible);

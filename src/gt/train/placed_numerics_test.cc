@@ -1,4 +1,6 @@
-// How far jobs under found plans are from one rank: a table of models, meshes, attention and types.
+// How far placed jobs are from one rank: a table of models, meshes, attention and types. Each case has two
+// plans: the one that a job finds, which for small models leaves much whole, and one that cuts whatever
+// can be cut.
 //
 // One test for each model, attention and type, so that pieces of the table can run at the same time, such as
 // GT_HOME=... gt_torch_tests --gtest_filter='*PlacedNumerics*deepseek_v3*'. Every case is a line.
@@ -11,12 +13,17 @@
 
 #include "gt/compile/find_placement.h"
 #include "gt/compile/placed_step_test_util.h"
+#include "gt/sim/cluster_path.h"
+#include "gt/sim/node_cost.h"
+#include "gt/storage/file_writer.h"
+#include "gt/testing/sending_rows.h"
 #include "gt/testing/temp_folder.h"
 #include "gt/train/job_test_util.h"
 
 namespace gt::placed_numerics_test {
 namespace {
 
+using placed_step_test::WholeStep;
 using placement::DeviceMesh;
 
 constexpr int64_t kLength = 16, kSteps = 20;
@@ -81,30 +88,55 @@ class PlacedNumerics : public ::testing::TestWithParam<Kind> {
     config.metrics.hashes = true;
     config.checkpoint.last_save_in_hf = false;
     config.dump_folder = Path(fmt::format("job{}", jobs_++));
+    config.training.loss_chunks = 2;  // as the step whose gradients are compared
     which.Change(config);
     return config;
   }
-  Config Placed(const Case& which, InductorCompilation policy) {
+  Config Placed(const Case& which, const placement::Plan& plan, InductorCompilation policy) {
     Config config = Job(which, which.ranks());
     config.compile.enable_autoparallel = true;
     config.compile.inductor_compilation = policy;
+    config.compile.autoparallel_plan = config.dump_folder + ".json";
     config.mesh = which.mesh;
+    WriteFile(config.compile.autoparallel_plan, ToJson(plan));
     return config;
   }
 
-  // The largest difference of a gradient from that of one device, of all ranks.
-  static void CompareGradients(const Case& which, Numbers& numbers) {
-    const placed_step_test::WholeStep whole({.model = which.model,
-                                             .flavor = which.flavor,
-                                             .mesh = which.mesh,
-                                             .batch = which.rows(),
-                                             .length = kLength,
-                                             .change = [&](Config& c) { which.Change(c); }});
+  static placement::Plan Found(const WholeStep& whole) {
     const FoundPlacement found = FindPlacement({.config = whole.config,
                                                 .step = *whole.captured.graph,
                                                 .meshes = {whole.mesh},
-                                                .batch = which.rows()});
-    const placement::Plan plan = MakePlan(*found.best->problem, found.best->placement, "found");
+                                                .batch = whole.config.training.local_batch_size});
+    return MakePlan(*found.best->problem, found.best->placement, "found");
+  }
+
+  // Batches are cut along every axis and rows sent to experts along the last one; dense models, and experts
+  // that do not divide, are cut along the last of several axes themselves. Parameters are cut as finely as
+  // can be.
+  placement::Plan Sharded(const WholeStep& whole) const {
+    Graph& step = *whole.captured.graph;
+    const placement::Pricing pricing(whole.mesh, links_, SpeedOf("cpu"));
+    placement::ProblemOptions by_axes;
+    by_axes.finest_parameters = true;
+    by_axes.axes.assign(static_cast<size_t>(whole.mesh.axes()), placement::AxisUse::kShard);
+    if (whole.mesh.axes() > 1) by_axes.axes.back() = placement::AxisUse::kModel;
+    placement::ProblemOptions by_rows;
+    by_rows.finest_parameters = true;
+    by_rows.pins = testing::SendingRows(step, whole.mesh);
+    const bool sparse = !step.modules().With(ModuleRole::kExperts).empty();
+    for (const placement::ProblemOptions* options : {&by_rows, &by_axes}) {
+      if (options == &by_rows && !sparse) continue;
+      const placement::PlaceProblem problem(step, pricing, *options);
+      const placement::Placement found = Search(problem, {.work_limit = 1e8});
+      if (found.feasible) return MakePlan(problem, found, "sharded");
+    }
+    ADD_FAILURE() << "nothing can be cut";
+    return {};
+  }
+
+  // The largest difference of a gradient from that of one device, of all ranks.
+  static void CompareGradients(const WholeStep& whole, const placement::Plan& plan,
+                               Numbers& numbers) {
     std::mutex mutex;
     World::Run(whole.config, [&](World& world) {
       const placed_step_test::Distance off = RunRank(whole, plan, world);
@@ -124,12 +156,25 @@ class PlacedNumerics : public ::testing::TestWithParam<Kind> {
   }
 
   void Compare(const Case& which) {
-    SCOPED_TRACE(which.ToString());
+    const WholeStep whole({.model = which.model,
+                           .flavor = which.flavor,
+                           .mesh = which.mesh,
+                           .batch = which.rows(),
+                           .length = kLength,
+                           .change = [&](Config& c) { which.Change(c); }});
+    ComparePlan(which, whole, Found(whole));
+    ComparePlan(which, whole, Sharded(whole));
+  }
+
+  void ComparePlan(const Case& which, const WholeStep& whole, const placement::Plan& plan) {
+    const std::string name = fmt::format("{}{:<8}", which.ToString(), plan.title);
+    SCOPED_TRACE(name);
     Numbers numbers;
-    CompareGradients(which, numbers);
+    CompareGradients(whole, plan, numbers);
     const JobOutcome& one = OneRank(which);
-    const JobOutcome native = RunJob(Placed(which, InductorCompilation::kRegional));
-    const JobOutcome backend = RunJob(Placed(which, InductorCompilation::kAutoparallelBackend));
+    const JobOutcome native = RunJob(Placed(which, plan, InductorCompilation::kRegional));
+    const JobOutcome backend =
+        RunJob(Placed(which, plan, InductorCompilation::kAutoparallelBackend));
     ASSERT_EQ(one.losses.size(), native.losses.size());
     for (size_t i = 0; i < one.losses.size(); ++i) {
       const double off = std::abs(native.losses[i] - one.losses[i]) / one.losses[i];
@@ -137,11 +182,17 @@ class PlacedNumerics : public ::testing::TestWithParam<Kind> {
       numbers.losses = std::max(numbers.losses, off);
     }
     const std::string modes = Difference(native, backend);
-    fmt::print("{} loss {:.1e}  gradients {:.1e}  {} steps {:.1e}  modes {}\n", which.ToString(),
-               numbers.first_loss, numbers.gradients, kSteps, numbers.losses,
-               modes.empty() ? "equal" : "differ");
+    const auto cut = std::ranges::count_if(plan.nodes, [](const auto& node) {
+      return std::ranges::any_of(node.second.results, [](const std::string& layout) {
+        return layout.find_first_of("SE") != std::string::npos;
+      });
+    });
+    fmt::print("{} loss {:.1e}  gradients {:.1e}  {} steps {:.1e}  modes {}  {} of {} nodes cut\n",
+               name, numbers.first_loss, numbers.gradients, kSteps, numbers.losses,
+               modes.empty() ? "equal" : "differ", cut, plan.nodes.size());
     std::fflush(stdout);
     EXPECT_EQ(modes, "");
+    if (plan.title == "sharded") EXPECT_GT(2 * cut, static_cast<int64_t>(plan.nodes.size()));
     const Bars& bars = which.bfloat16 ? kBfloat16 : kFloat32;
     EXPECT_LE(numbers.first_loss, bars.first_loss);
     EXPECT_LE(numbers.gradients, bars.gradients) << numbers.worst_gradient;
@@ -149,6 +200,7 @@ class PlacedNumerics : public ::testing::TestWithParam<Kind> {
   }
 
   testing::TempFolder folder_;
+  LinkModel links_{ReadCluster(ClusterPath("h100"))};
   std::map<std::string, JobOutcome> one_rank_;
   int jobs_ = 0;
 };

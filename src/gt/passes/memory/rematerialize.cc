@@ -8,6 +8,7 @@
 #include "gt/analysis/result_map.h"
 #include "gt/analysis/roles.h"
 #include "gt/base/error.h"
+#include "gt/passes/framework/recomputed_name.h"
 #include "gt/passes/memory/backward_copy.h"
 #include "gt/passes/memory/memory_policy.h"
 

@@ -6,9 +6,6 @@
 
 namespace gt {
 
-// The copy of X is called X_recomputed, a second one X_recomputed_2.
-inline constexpr const char* kRecomputedSuffix = "_recomputed";
-
 class Rematerialize : public Pass {
  public:
   Rematerialize() = default;

@@ -2,7 +2,7 @@
 
 #include "gt/base/error.h"
 #include "gt/ir/describe.h"
-#include "gt/passes/memory/rematerialize.h"
+#include "gt/passes/framework/recomputed_name.h"
 
 namespace gt {
 
