@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "gt/exec/expert_order.h"
 #include "gt/exec/router.h"
 #include "gt/exec/row_operators.h"
 #include "gt/torch_bridge/device.h"
@@ -135,6 +136,16 @@ void Routers(const std::string& model, int64_t experts, bool biased,
       "router_backward " + size, 2 * rows + choices,
       [&] { gt::RouteBackward(grad, logits, chosen, options); },
       [&] { GradientByLibtorch(grad, kept, chosen, options); });
+  // Numbers are read twice; the rest is written once.
+  Compare(
+      "expert_order " + size, 4 * 8e-6 * static_cast<double>(chosen.numel()),
+      [&] { gt::ExpertOrder(chosen, experts); },
+      [&] {
+        const Tensor order = std::get<1>(at::sort(chosen.view({-1}), /*stable=*/true, 0, false));
+        const Tensor positions = at::arange(order.numel(), order.options());
+        at::scatter(at::zeros_like(order), 0, order, positions);
+        at::scatter(at::zeros_like(logits, at::kBool), 1, chosen, true).sum(0);
+      });
 }
 
 }  // namespace

@@ -30,5 +30,11 @@ Conform kRouterBackward("gt::router_backward", [](Case& c) {
   c.Bool(c.Chance()).Bool(c.Chance()).Float(c.Pick({1.0, 2.5}));
 });
 
+Conform kExpertOrder("gt::expert_order", [](Case& c) {
+  const int64_t experts = c.Random(1, 9);
+  c.Tensor(DType::kInt64, c.RandomShape(0, 3), {.fill = Fill::kIndex, .bound = experts});
+  c.Int(experts);
+});
+
 }  // namespace
 }  // namespace gt::conformance::routing_test

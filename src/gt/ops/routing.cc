@@ -1,4 +1,4 @@
-// Operators of our own that send tokens to experts (exec/router.h).
+// Operators of our own that send tokens to experts (exec/router.h, exec/expert_order.h).
 #include <fmt/format.h>
 
 #include "gt/ops/registry.h"
@@ -57,6 +57,21 @@ void RouterBackwardRule(RuleContext& ctx) {
   ctx.Return(ContiguousType(logits.dtype, logits.device, logits.sizes, ctx.env()));
 }
 
+// (experts, count)
+void ExpertOrderRule(RuleContext& ctx) {
+  const TensorType& experts = ctx.Tensor(0);
+  const int64_t count = ctx.ConstInt(1);
+  if (experts.dtype != DType::kInt64 || count < 1) {
+    ctx.Reject("experts must be 64-bit integers, and count how many experts there are");
+  }
+  const auto numbers = [&](const Dim& size) {
+    return ContiguousType(DType::kInt64, experts.device, {size}, ctx.env());
+  };
+  ctx.Return(numbers(experts.numel()));
+  ctx.Return(numbers(experts.numel()));
+  ctx.Return(numbers(Dim(count)));
+}
+
 // Tokens. What experts a token is sent to depends on the scores of all of them.
 void RouterSharding(ShardingContext& ctx) { rules::RowMaker(ctx).Arg(0, 0).Results(0).Add(); }
 
@@ -85,6 +100,15 @@ void RegisterRouting(OperatorTable& table) {
   backward.flops = rules::ElementFlops<1, 7>;
   backward.integers = IntegerOperands::kIndices;
   backward.sharding = RouterBackwardSharding;
+  // Put in by a pass that runs after all that cut tensors. Counted twice, scanned and written.
+  table.Add(
+      "gt::expert_order(Tensor experts, int count) -> (Tensor to_slots, Tensor to_rows, Tensor "
+      "counts)",
+      ExpertOrderRule,
+      {.work = Work::kReduction,
+       .order = DimOrder::kUnknown,
+       .flops = rules::ElementFlops<0, 4>,
+       .integers = IntegerOperands::kIndices});
 }
 
 }  // namespace gt
