@@ -3,7 +3,7 @@
 namespace gt::fusion {
 namespace {
 
-// What both begin with. Softmax adds up as libtorch's does for rows that fit into a warp: its bits are the same.
+// What both begin with. Softmax adds up as libtorch's does for rows that fit into a warp.
 constexpr const char* kScores = R"(
 constexpr int VECTORS = $VECTORS, THREADS = $THREADS;
 constexpr bool SIGMOID = $SIGMOID, NORMALIZED = $NORMALIZED;
