@@ -84,13 +84,12 @@ std::string KernelMemory::LoadElement(const Value& value, const Position& positi
 }
 
 void KernelMemory::Store(int output, const Value& value, const Position& position,
-                         const std::string& value_text) {
+                         const std::string& element) {
   const DType dtype = value.type().dtype;
-  const std::string element = Stored(dtype, value_text);
+  const std::string stored = Stored(dtype, element);
   const Index address = Address(value.type(), position);
   if (text_.lanes() == 1) {
-    text_.Line("out{}[{}] = {};", output, text_.BaseText(address, address.lanes().front()),
-               element);
+    text_.Line("out{}[{}] = {};", output, text_.BaseText(address, address.lanes().front()), stored);
     return;
   }
   const auto tensor = static_cast<int32_t>(body_.inputs().size()) + output;
@@ -101,12 +100,12 @@ void KernelMemory::Store(int output, const Value& value, const Position& positio
   const Index base = address + address.NegatedLanes();
   if (!counts || !CanBeVector(base, 0, text_.lanes(), dtype, tensor)) {
     text_.Line("LANES({}) out{}[{}] = {};", text_.lanes(), output, text_.IndexText(address),
-               element);
+               stored);
     return;
   }
   const std::string name = text_.NewName('y');
   text_.Line("Vec<{}, {}> {}; LANES({}) {}[k] = {};", StorageType(dtype), text_.lanes(), name,
-             text_.lanes(), name, element);
+             text_.lanes(), name, stored);
   text_.Line("Store(out{} + {}, {});", output, text_.BaseText(base, 0), name);
 }
 

@@ -108,7 +108,7 @@ RowKernel Order(const char* name, const char* text, int64_t experts) {
 }  // namespace
 
 OrderShape OrderShapeFor(int64_t count) {
-  constexpr int64_t kMostBlocks = 64, kLeast = 2 * kOrderThreads;
+  constexpr int64_t kMostBlocks = 64, kLeast = int64_t{2} * kOrderThreads;
   OrderShape shape;
   const int64_t even = (count + kMostBlocks - 1) / kMostBlocks;
   shape.each = std::max(kLeast, (even + kOrderThreads - 1) / kOrderThreads * kOrderThreads);
