@@ -1,4 +1,4 @@
-// Operators on rows (exec/row_operators.h) beside libtorch's operators that do the same, on a GPU, at the sizes of
+// Operators on rows (exec/row_operators.h) and the router (exec/router.h) beside libtorch's operators that do the same, on a GPU, at the sizes of
 // the models in bench/peers: microseconds a call, and the share of 4.8 TB/s that reading and writing each tensor
 // once would need.
 #include <ATen/ATen.h>
@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <functional>
 
+#include "gt/exec/expert_order.h"
+#include "gt/exec/router.h"
 #include "gt/exec/row_operators.h"
 #include "gt/torch_bridge/device.h"
 
@@ -34,7 +36,7 @@ double Microseconds(const std::function<void()>& body) {
 void Compare(const std::string& name, double megabytes, const std::function<void()>& ours,
              const std::function<void()>& libtorchs) {
   const double mine = Microseconds(ours), other = Microseconds(libtorchs);
-  fmt::print("{:<44} {:8.1f} us  libtorch {:8.1f} us  {:5.2f}x  {:3.0f} %\n", name, mine, other,
+  fmt::print("{:<52} {:8.1f} us  libtorch {:8.1f} us  {:5.2f}x  {:3.0f} %\n", name, mine, other,
              other / mine, 100 * megabytes / 4.8 / mine);
   std::fflush(stdout);
 }
@@ -75,6 +77,77 @@ void Norms(int64_t rows, int64_t width, int64_t row_stride) {
       [&] { at::add(libtorchs_backward(), other); });
 }
 
+// As a model is written without an operator of our own.
+std::tuple<Tensor, Tensor> RoutedByLibtorch(const Tensor& logits, const Tensor& bias,
+                                            const gt::RouterOptions& options) {
+  const Tensor scores = options.sigmoid ? at::sigmoid(logits) : at::softmax(logits, -1);
+  Tensor choice = bias.defined() ? scores + bias : scores;
+  if (options.groups > 1) {
+    const Tensor grouped = choice.view({choice.size(0), options.groups, -1});
+    const Tensor best = std::get<0>(at::topk(grouped, 2, -1)).sum(-1);
+    const Tensor kept = std::get<1>(at::topk(best, options.kept_groups, -1, true, false));
+    const Tensor allowed = at::scatter(at::zeros_like(best, at::kBool), 1, kept, true);
+    choice =
+        grouped.masked_fill(allowed.logical_not().unsqueeze(-1), -INFINITY).view(choice.sizes());
+  }
+  const Tensor experts = std::get<1>(at::topk(choice, options.top_k, -1, true, false));
+  Tensor weights = scores.gather(1, experts);
+  if (options.normalize) weights = weights / (weights.sum(-1, true) + 1e-20);
+  if (options.scale != 1.0) weights = weights * options.scale;
+  return {weights, experts};
+}
+
+// As autograd does, which keeps scores, weights and their sum.
+struct Kept {
+  Tensor scores, weights, sum;
+};
+Tensor GradientByLibtorch(const Tensor& grad, const Kept& kept, const Tensor& experts,
+                          const gt::RouterOptions& options) {
+  Tensor slope = options.scale == 1.0 ? grad : grad * options.scale;
+  if (options.normalize) {
+    const Tensor of_sum = (-slope * (kept.weights / kept.sum / kept.sum)).sum(-1, true);
+    slope = slope / kept.sum + of_sum.expand(slope.sizes());
+  }
+  const Tensor slopes = at::zeros_like(kept.scores).scatter_add_(1, experts, slope);
+  return options.sigmoid ? at::sigmoid_backward(slopes, kept.scores)
+                         : at::_softmax_backward_data(slopes, kept.scores, 1, at::kFloat);
+}
+
+void Routers(const std::string& model, int64_t experts, bool biased,
+             const gt::RouterOptions& options) {
+  const int64_t tokens = 8192;
+  const auto on_gpu = at::TensorOptions(kGpu).dtype(at::kFloat);
+  const Tensor logits = at::randn({tokens, experts}, on_gpu);
+  const Tensor bias = biased ? 0.1 * at::randn({experts}, on_gpu) : Tensor();
+  const auto given = biased ? std::optional(bias) : std::nullopt;
+  const Tensor chosen = std::get<1>(gt::Route(logits, given, options));
+  const Tensor grad = at::randn(chosen.sizes(), on_gpu);
+  Kept kept;
+  kept.scores = options.sigmoid ? at::sigmoid(logits) : at::softmax(logits, -1);
+  kept.weights = kept.scores.gather(1, chosen);
+  kept.sum = kept.weights.sum(-1, true);
+  const std::string size = fmt::format("{}, {} x {}, {}", model, tokens, experts, options.top_k);
+  const double rows = 4e-6 * static_cast<double>(logits.numel());
+  const double choices = 12e-6 * static_cast<double>(chosen.numel());
+  Compare(
+      "router " + size, rows + choices, [&] { gt::Route(logits, given, options); },
+      [&] { RoutedByLibtorch(logits, bias, options); });
+  Compare(
+      "router_backward " + size, 2 * rows + choices,
+      [&] { gt::RouteBackward(grad, logits, chosen, options); },
+      [&] { GradientByLibtorch(grad, kept, chosen, options); });
+  // Numbers are read twice; the rest is written once.
+  Compare(
+      "expert_order " + size, 4 * 8e-6 * static_cast<double>(chosen.numel()),
+      [&] { gt::ExpertOrder(chosen, experts); },
+      [&] {
+        const Tensor order = std::get<1>(at::sort(chosen.view({-1}), /*stable=*/true, 0, false));
+        const Tensor positions = at::arange(order.numel(), order.options());
+        at::scatter(at::zeros_like(order), 0, order, positions);
+        at::scatter(at::zeros_like(logits, at::kBool), 1, chosen, true).sum(0);
+      });
+}
+
 }  // namespace
 
 int main() {
@@ -86,6 +159,16 @@ int main() {
   Norms(8192, 4096, 4096);
   Norms(8192, 2048, 2048);
   Norms(8192, 512, 576);
+
+  Routers("deepseek_v3 16B", 64, false, {.top_k = 6});
+  Routers("deepseek_v3 671B", 256, true,
+          {.top_k = 8,
+           .sigmoid = true,
+           .groups = 8,
+           .kept_groups = 4,
+           .normalize = true,
+           .scale = 2.5});
+  Routers("qwen3 30B-A3B", 128, false, {.top_k = 8, .normalize = true});
 
   const int64_t tokens = 8192, k = 6, width = 2048;
   const Tensor rows = Random({tokens * k, width}), gradient = Random({tokens, 1, width});

@@ -30,6 +30,12 @@ add_library(gt_testing STATIC EXCLUDE_FROM_ALL ${testing_sources})
 target_link_libraries(gt_testing PUBLIC gt_core)
 
 gt_add_tests(gt_core_tests FOLDERS ${GT_CORE_FOLDERS} testing KILOBYTES ${GT_CORE_KILOBYTES} DEPENDS gt_testing)
+if(GT_TORCH_DIR)
+  # They do not load libtorch, beside which gt looks for NVRTC: so that they find the same one.
+  cmake_path(GET GT_TORCH_DIR PARENT_PATH packages)
+  target_link_options(gt_core_tests PRIVATE
+    LINKER:--disable-new-dtags,-rpath,${packages}/nvidia/cu13/lib)  # before LD_LIBRARY_PATH, as gt looks
+endif()
 if(TARGET gt_torch)
   # conformance/ compares the rules of the core with libtorch itself.
   gt_add_tests(gt_torch_tests FOLDERS ${GT_TORCH_FOLDERS} conformance cli

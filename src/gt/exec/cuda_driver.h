@@ -11,6 +11,20 @@ namespace gt {
 
 class CudaDriver {
  public:
+  // As cuda.h declares them; results are 0 for success.
+  struct Functions {
+    int (*device_get)(int*, int) = nullptr;
+    int (*attribute)(int*, int, int) = nullptr;
+    int (*device_name)(char*, int, int) = nullptr;
+    int (*module_load)(void**, const void*) = nullptr;
+    int (*module_function)(void**, void*, const char*) = nullptr;
+    int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                  void*, void**, void**) = nullptr;
+    int (*error_string)(int, const char**) = nullptr;
+  };
+
+  explicit CudaDriver(const Functions& functions) : functions_(functions) {}
+
   // Null where there is no driver.
   static const CudaDriver* Get();
 
@@ -26,11 +40,23 @@ class CudaDriver {
   void Launch(void* function, uint64_t blocks, unsigned threads, void* stream,
               void** arguments) const;
 
+  const Functions& functions() const { return functions_; }
+
  private:
-  friend struct CudaDriverLoader;
-  struct Functions;
   std::string ErrorText(int code) const;
-  const Functions* functions_ = nullptr;
+  const Functions functions_;
+};
+
+// While there is one, CudaDriver::Get returns it: for tests of what a driver may refuse.
+class StandInDriver {
+ public:
+  explicit StandInDriver(const CudaDriver::Functions& functions);
+  ~StandInDriver();
+  StandInDriver(const StandInDriver&) = delete;
+  StandInDriver& operator=(const StandInDriver&) = delete;
+
+ private:
+  const CudaDriver driver_;
 };
 
 }  // namespace gt

@@ -9,8 +9,10 @@
 
 #include "gt/base/logging.h"
 #include "gt/exec/cuda_driver.h"
+#include "gt/exec/load_kernel.h"
 #include "gt/fusion/element_code.h"
 #include "gt/fusion/kernel_compiler.h"
+#include "gt/fusion/nvrtc.h"
 
 namespace gt {
 namespace {
@@ -50,27 +52,35 @@ void* DeviceFunction::Function(c10::Device gpu) {
   const std::lock_guard lock(mutex_);
   auto [found, fresh] = functions_.try_emplace(number, nullptr);
   if (!fresh) return found->second;
-  std::string why = "there is no driver";
-  if (const CudaDriver* driver = CudaDriver::Get()) {
-    KernelFolder& folder = KernelFolder::Get();
-    std::filesystem::path path;
-    {
-      const std::lock_guard folder_lock(folder.mutex);
-      path = folder.path;
+  const CudaDriver* driver = CudaDriver::Get();
+  if (driver == nullptr) {
+    WarnWithoutKernels("there is no driver");
+    return nullptr;
+  }
+  KernelFolder& folder = KernelFolder::Get();
+  std::filesystem::path path;
+  {
+    const std::lock_guard folder_lock(folder.mutex);
+    path = folder.path;
+  }
+  fusion::KernelStore store(path);
+  const int architecture = driver->Architecture(number);
+  const std::array<const fusion::KernelSource*, 1> sources = {&source_};
+  fusion::CompiledKernel compiled = fusion::CompileKernels(sources, architecture, store)[0];
+  if (compiled.cubin.empty()) {
+    if (fusion::Nvrtc::Get() == nullptr) {
+      WarnWithoutKernels(compiled.error);
+    } else {
+      log::Warn("the kernel {} is not available, libtorch's operators run instead: {}",
+                source_.name, compiled.error);
     }
-    fusion::KernelStore store(path);
-    const std::array<const fusion::KernelSource*, 1> sources = {&source_};
-    const fusion::CompiledKernel compiled =
-        fusion::CompileKernels(sources, driver->Architecture(number), store)[0];
-    why = compiled.error;
-    const c10::DeviceGuard guard(c10::Device(gpu.type(), static_cast<c10::DeviceIndex>(number)));
-    at::zeros({1}, gpu);  // makes libtorch's context, should this be the first use
-    if (!compiled.cubin.empty()) found->second = driver->Load(compiled.cubin, source_.name, why);
+    return nullptr;
   }
-  if (found->second == nullptr) {
-    log::Warn("the kernel {} is not available, libtorch's operators run instead: {}", source_.name,
-              why);
-  }
+  const c10::DeviceGuard guard(c10::Device(gpu.type(), static_cast<c10::DeviceIndex>(number)));
+  at::zeros({1}, gpu);  // makes libtorch's context, should this be the first use
+  std::string why;
+  found->second = LoadKernel(*driver, source_, architecture, store, compiled, why);
+  if (found->second == nullptr) WarnWithoutKernels(OldDriver(why));
   return found->second;
 }
 

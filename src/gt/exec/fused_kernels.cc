@@ -11,12 +11,11 @@
 #include <mutex>
 #include <set>
 
-#include "gt/base/logging.h"
 #include "gt/base/text.h"
 #include "gt/exec/cuda_driver.h"
 #include "gt/exec/kernel_admission.h"
+#include "gt/exec/load_kernel.h"
 #include "gt/fusion/kernel_compiler.h"
-#include "gt/fusion/nvrtc.h"
 #include "gt/torch_bridge/convert.h"
 
 namespace gt {
@@ -272,7 +271,12 @@ class KernelMaker {
       std::string why = compiled[i].error;
       if (!compiled[i].cubin.empty()) {
         void*& function = loaded.functions[{number_, compiled[i].key}];
-        if (function == nullptr) function = LoadOrRenew(*sources[i], compiled[i], why);
+        if (function == nullptr) {
+          const bool stored = compiled[i].stored;
+          function = LoadKernel(driver_, *sources[i], driver_.Architecture(number_), store_,
+                                compiled[i], why);
+          report_.compiled += stored && !compiled[i].stored && !compiled[i].cubin.empty();
+        }
         functions[i] = function;
       }
       if (functions[i] != nullptr) continue;
@@ -286,23 +290,9 @@ class KernelMaker {
     }
     // Not each by name: the driver is older than the compiler.
     if (refused == sources.size() && report_.missing.empty()) {
-      report_.missing = fmt::format(
-          "{}; the driver must be as new as the compiler of kernels (NVRTC {})", refusal,
-          fusion::Nvrtc::Get() == nullptr ? "none" : fusion::Nvrtc::Get()->version());
+      report_.missing = OldDriver(refusal);
     }
     return functions;
-  }
-
-  // What was kept may be of no use, although it is what was written: then it is made again, once.
-  void* LoadOrRenew(const KernelSource& source, fusion::CompiledKernel& kernel, std::string& why) {
-    if (void* function = driver_.Load(kernel.cubin, source.name, why)) return function;
-    if (!kernel.stored || fusion::Nvrtc::Get() == nullptr) return nullptr;
-    log::Warn("kernel cache: the driver refuses {}.cubin, which is made again", kernel.key);
-    store_.Remove(kernel.key + ".cubin");
-    const KernelSource* const one[] = {&source};
-    kernel = fusion::CompileKernels(one, driver_.Architecture(number_), store_)[0];
-    report_.compiled += !kernel.cubin.empty();
-    return kernel.cubin.empty() ? nullptr : driver_.Load(kernel.cubin, source.name, why);
   }
 
   const std::string& VerdictOn(LoadedKernels& loaded, const std::string& key,
@@ -345,10 +335,11 @@ class KernelMaker {
 
 FusedKernels::FusedKernels(const Graph& graph, c10::Device device, std::filesystem::path store) {
   const SymbolValues symbols = graph.shapes().Hints();
+  const DeviceKind kind = FromTorch(device).kind;
   std::vector<Candidate> candidates;
   for (const Node* node : graph.nodes()) {
     const Graph* body = FusedBody(*node);
-    if (body == nullptr || node->result()->type().device.kind != DeviceKind::kCuda) continue;
+    if (body == nullptr || node->result()->type().device.kind != kind) continue;
     ++report_.nodes;
     auto source = fusion::MakeKernelSource(*body, {.wide = NeedsWideIndices(*body, symbols)});
     if (source) candidates.push_back({node, body, std::move(*source)});

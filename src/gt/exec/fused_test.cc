@@ -1,15 +1,14 @@
 // Fused nodes where there is no GPU: executors run their operators, and the text of their kernels,
 // compiled for the host, computes what the operators compute.
 #include <ATen/ATen.h>
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <random>
 
 #include "gt/base/error.h"
+#include "gt/exec/cuda_driver.h"
 #include "gt/exec/fused_kernels.h"
 #include "gt/exec/program.h"
 #include "gt/exec/reference.h"
@@ -19,8 +18,7 @@
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
 #include "gt/passes/framework/registry.h"
-#include "gt/storage/file_writer.h"
-#include "gt/testing/temp_folder.h"
+#include "gt/testing/host_kernels.h"
 #include "gt/torch_bridge/convert.h"
 
 namespace gt::fused_exec_test {
@@ -179,49 +177,11 @@ TEST(Fused, RandomGraphsGiveTheSameBitsFusedAndNot) {
   EXPECT_GT(groups, 60) << "too few groups to prove anything";
 }
 
-// What the kernels' text needs of CUDA, for one thread after another.
-constexpr const char* kHost = R"(
-#include <cmath>
-#include <cstring>
-#define __global__
-#define __device__
-#define __forceinline__ inline
-#define __launch_bounds__(n)
-#define __align__(n) alignas(n)
-#define __restrict__ __restrict
-struct Place { unsigned x; };
-static Place blockIdx, threadIdx;
-inline float __uint_as_float(unsigned x) { float f; memcpy(&f, &x, 4); return f; }
-inline unsigned __float_as_uint(float x) { unsigned u; memcpy(&u, &x, 4); return u; }
-inline float __int_as_float(int x) { return __uint_as_float(x); }
-inline float __fadd_rn(float a, float b) { return a + b; }
-inline float __fmul_rn(float a, float b) { return a * b; }
-inline float __fdiv_rn(float a, float b) { return a / b; }
-inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-inline float rsqrtf(float x) { return 1 / sqrtf(x); }
-inline unsigned short HostBf16(float x) {
-  unsigned u = __float_as_uint(x);
-  if ((u & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
-  return (u + 0x7fff + ((u >> 16) & 1)) >> 16;
-}
-)";
-
 std::string Replaced(std::string text, const std::string& from, const std::string& to) {
   for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
     text.replace(at, from.size(), to);
   }
   return text;
-}
-
-// The part that all kernels share.
-std::string HostPrelude() {
-  std::string text(fusion::KernelPrelude());
-  text = Replaced(text, R"(asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r.bits) : "f"(x));)",
-                  "r.bits = HostBf16(x);");
-  text = Replaced(text, R"(asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x.bits));)", "r = 0;");
-  text = Replaced(text, R"(asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(x));)", "r.bits = 0;");
-  text = Replaced(text, R"(asm("" : "+f"(x));)", "");
-  return std::string(kHost) + "#define COMPLEX_FORM 0\n" + text + "typedef unsigned Size;\n";
 }
 
 struct HostKernel {
@@ -256,8 +216,7 @@ std::string HostText(const HostKernel& kernel) {
 
 // Index arithmetic, broadcasts, concatenations and lookups of generated kernels, without a GPU.
 TEST(Fused, TheTextOfKernelsComputesWhatTheOperatorsCompute) {
-  if (std::system("c++ --version > /dev/null 2>&1") != 0)
-    GTEST_SKIP() << "there is no compiler here";
+  if (!testing::HasHostCompiler()) GTEST_SKIP() << "there is no compiler here";
   std::vector<std::unique_ptr<Graph>> graphs;
   std::vector<HostKernel> kernels;
   for (uint64_t seed = 100; seed < 130; ++seed) {
@@ -276,17 +235,10 @@ TEST(Fused, TheTextOfKernelsComputesWhatTheOperatorsCompute) {
     }
   }
   ASSERT_GT(kernels.size(), 40u);
-  const testing::TempFolder folder;
-  std::string text = HostPrelude();
+  std::string text = testing::HostKernelPrelude();
   for (const HostKernel& kernel : kernels) text += HostText(kernel);
-  WriteFile(folder / "kernels.cc", text);
-  const std::string library = (folder / "kernels.so").string();
-  const std::string command =
-      fmt::format("c++ -std=c++17 -O0 -w -ffp-contract=off -shared -fPIC -o {} {} 2>&1", library,
-                  (folder / "kernels.cc").string());
-  ASSERT_EQ(std::system(command.c_str()), 0);
-  void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  ASSERT_NE(handle, nullptr) << dlerror();
+  const testing::HostLibrary library(text);
+  ASSERT_EQ(library.error(), "");
   int vectors = 0;
   for (const HostKernel& kernel : kernels) {
     SCOPED_TRACE(kernel.source.text.substr(kernel.source.text.find("typedef unsigned Size;")));
@@ -305,22 +257,23 @@ TEST(Fused, TheTextOfKernelsComputesWhatTheOperatorsCompute) {
     for (const Dim& size : kernel.source.sizes)
       sizes.push_back(static_cast<unsigned>(*size.as_const()));
     sizes.push_back(static_cast<unsigned>(*kernel.source.threads.as_const()));
-    auto run = reinterpret_cast<void (*)(void**, const unsigned*)>(
-        dlsym(handle, ("run_" + kernel.name).c_str()));
+    auto run =
+        reinterpret_cast<void (*)(void**, const unsigned*)>(library.Find("run_" + kernel.name));
     ASSERT_NE(run, nullptr);
     run(pointers.data(), sizes.data());
     ExpectSame(expected, actual);
   }
   EXPECT_GT(vectors, 10);
-  dlclose(handle);
 }
 
 TEST(Fused, WithoutADriverEveryNodeRunsOperatorByOperator) {
-  if (at::globalContext().hasCUDA()) GTEST_SKIP() << "there is a GPU";
+  if (CudaDriver::Get() != nullptr) GTEST_SKIP() << "there is a driver";
   std::unique_ptr<Graph> graph = RandomGraph(1).Take();
   for (const auto& pass : ParsePipeline("fuse{any_device=true}")) pass->Run(*graph);
   ASSERT_TRUE(HasFusedNodes(*graph));
-  const FusedKernels kernels(*graph, at::kCUDA, "");
+  const FusedKernels kernels(*graph, at::kCPU, "");
+  EXPECT_GT(kernels.report().nodes, 0);
+  EXPECT_EQ(kernels.report().missing, "there is no driver");
   for (const Node* node : graph->nodes()) EXPECT_EQ(kernels.Find(*node), nullptr);
 }
 

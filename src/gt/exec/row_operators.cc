@@ -4,12 +4,9 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <array>
-#include <map>
-#include <mutex>
 #include <numeric>
 
-#include "gt/exec/device_function.h"
+#include "gt/exec/kernel_table.h"
 #include "gt/fusion/row_kernels.h"
 #include "gt/torch_bridge/convert.h"
 
@@ -57,70 +54,16 @@ struct KernelId {
   }
 };
 
-// Null: there is none on that GPU, which was said. Kernels are made once and stay.
 DeviceFunction* Find(const KernelId& id, c10::Device device) {
-  static auto* mutex = new std::mutex();
-  static auto* made = new std::map<decltype(id.Key()), DeviceFunction>();
-  DeviceFunction* function = nullptr;
-  {
-    const std::lock_guard lock(*mutex);
-    auto found = made->find(id.Key());
-    if (found == made->end()) {
-      const RowKernel kernel = id.Text();
-      found = made->try_emplace(id.Key(), kernel.name, kernel.text).first;
-    }
-    function = &found->second;
-  }
-  return function->IsAvailable(device) ? function : nullptr;
-}
-
-template <typename... Args>
-void Launch(DeviceFunction& function, int64_t blocks, int threads, c10::Device device,
-            Args... arguments) {
-  if (blocks == 0) return;
-  std::array<void*, sizeof...(Args)> pointers = {static_cast<void*>(&arguments)...};
-  function.Launch(device, blocks, threads, pointers.data());
-}
-
-const void* In(const Tensor& tensor) { return tensor.const_data_ptr(); }
-void* Out(const Tensor& tensor) { return tensor.mutable_data_ptr(); }
-
-// A tensor as a matrix: all dimensions but the last are one. Elements of a row are neighbours, and rows begin
-// where a vector of `lanes` elements can be loaded.
-struct Rows {
-  Tensor tensor;
-  int64_t stride = 0;
-};
-
-bool AreRows(const Tensor& x) {
-  if (x.dim() == 0 || (x.size(-1) > 1 && x.stride(-1) != 1)) return false;
-  int64_t stride = -1;
-  for (int64_t d = x.dim() - 2; d >= 0; --d) {
-    if (x.size(d) == 1) continue;
-    if (stride >= 0 && x.stride(d) != stride) return false;
-    stride = x.stride(d) * x.size(d);
-  }
-  return true;
-}
-
-int64_t RowStride(const Tensor& x) {
-  for (int64_t d = x.dim() - 2; d >= 0; --d) {
-    if (x.size(d) != 1) return x.stride(d);
-  }
-  return x.size(-1);
-}
-
-Rows RowsOf(const Tensor& x) {
-  Tensor rows = AreRows(x) ? x : x.contiguous();
-  const int64_t stride = RowStride(rows);
-  return {std::move(rows), stride};
+  static auto* kernels = new KernelTable<decltype(id.Key())>();
+  return kernels->Find(id.Key(), device, [&id] { return id.Text(); });
 }
 
 // How many elements are loaded at a time must follow from sizes and strides alone, because it decides the order
 // of sums: what begins elsewhere is copied to where it can be loaded so.
 void Align(Tensor& tensor, int lanes) {
   const auto bytes = static_cast<uintptr_t>(lanes) * tensor.element_size();
-  if (reinterpret_cast<uintptr_t>(In(tensor)) % bytes == 0) return;
+  if (reinterpret_cast<uintptr_t>(InPointer(tensor)) % bytes == 0) return;
   // All memory from its first element to its last: it may show some of it several times.
   int64_t extent = 1;
   for (int64_t d = 0; d < tensor.dim(); ++d) extent += (tensor.size(d) - 1) * tensor.stride(d);
@@ -139,12 +82,6 @@ int LanesFor(DType dtype, int64_t width, std::initializer_list<int64_t> strides)
 
 bool OnGpu(const Tensor& x) {
   return x.is_cuda() && fusion::HasRowKernels(FromTorch(x.scalar_type()));
-}
-
-// As the kernels lay their results out, strides of dimensions of size one included.
-Tensor RowMajor(const Tensor& tensor) {
-  Tensor result = at::empty(tensor.sizes(), tensor.options());
-  return result.strides() == tensor.strides() ? tensor : result.copy_(tensor);
 }
 
 at::ScalarType WideType(at::ScalarType type) { return type == at::kDouble ? type : at::kFloat; }
@@ -194,9 +131,10 @@ std::tuple<Tensor, Tensor, Tensor> NormOf(const Tensor& x, const Tensor* added,
   Tensor out = at::empty(x.sizes(), x.options()), rstd = StatisticsLike(x);
   const Tensor sum = added == nullptr ? out : at::empty(x.sizes(), x.options());
   const auto width = static_cast<int>(x.size(-1));
-  Launch(*kernel, x.numel() / width, id.shape.threads, x.device(), In(rows.tensor), In(more.tensor),
-         In(factor), Out(sum), Out(out), Out(rstd), static_cast<float>(eps),
-         static_cast<long long>(rows.stride), static_cast<long long>(more.stride), width);
+  LaunchKernel(*kernel, x.numel() / width, id.shape.threads, x.device(), InPointer(rows.tensor),
+               InPointer(more.tensor), InPointer(factor), OutPointer(sum), OutPointer(out),
+               OutPointer(rstd), static_cast<float>(eps), static_cast<long long>(rows.stride),
+               static_cast<long long>(more.stride), width);
   return {sum, out, rstd};
 }
 
@@ -247,13 +185,14 @@ std::tuple<Tensor, Tensor> NormBackward(const Tensor& grad, const Tensor& x, con
   const int64_t blocks = fusion::RmsNormBackwardBlocks(count, id.shape);
   Tensor of_input = at::empty(x.sizes(), x.options());
   const Tensor partial = at::empty({blocks, width}, x.options().dtype(at::kFloat));
-  Launch(*kernel, blocks, id.shape.threads, x.device(), In(g.tensor), In(rows.tensor),
-         In(rstd.contiguous()), In(factor), In(more.tensor), Out(of_input), Out(partial),
-         static_cast<long long>(count), static_cast<long long>(g.stride),
-         static_cast<long long>(rows.stride), static_cast<long long>(more.stride), width);
+  LaunchKernel(*kernel, blocks, id.shape.threads, x.device(), InPointer(g.tensor),
+               InPointer(rows.tensor), InPointer(rstd.contiguous()), InPointer(factor),
+               InPointer(more.tensor), OutPointer(of_input), OutPointer(partial),
+               static_cast<long long>(count), static_cast<long long>(g.stride),
+               static_cast<long long>(rows.stride), static_cast<long long>(more.stride), width);
   Tensor of_weight = at::empty({width}, weight.options());
-  Launch(*sum, (width + 31) / 32, fusion::kColumnThreads, x.device(), In(partial), Out(of_weight),
-         static_cast<long long>(blocks), width);
+  LaunchKernel(*sum, (width + 31) / 32, fusion::kColumnThreads, x.device(), InPointer(partial),
+               OutPointer(of_weight), static_cast<long long>(blocks), width);
   return {of_input, of_weight};
 }
 
@@ -283,11 +222,12 @@ Tensor DotsOf(const Tensor& a, const Tensor& b, int64_t count, int64_t inner, Tw
   Align(right, id.shape.lanes);
   Tensor result = at::empty(sizes, a.options().dtype(at::kFloat));
   constexpr int64_t kEach = fusion::kRowThreads / 32;
-  Launch(*kernel, (count + kEach - 1) / kEach, fusion::kRowThreads, a.device(), In(left), In(right),
-         index == nullptr ? nullptr : In(*index), Out(result), static_cast<long long>(count),
-         static_cast<long long>(inner), static_cast<long long>(a_rows.outer),
-         static_cast<long long>(a_rows.inner), static_cast<long long>(b_rows.outer),
-         static_cast<long long>(b_rows.inner), static_cast<int>(width));
+  LaunchKernel(*kernel, (count + kEach - 1) / kEach, fusion::kRowThreads, a.device(),
+               InPointer(left), InPointer(right), index == nullptr ? nullptr : InPointer(*index),
+               OutPointer(result), static_cast<long long>(count), static_cast<long long>(inner),
+               static_cast<long long>(a_rows.outer), static_cast<long long>(a_rows.inner),
+               static_cast<long long>(b_rows.outer), static_cast<long long>(b_rows.inner),
+               static_cast<int>(width));
   return result;
 }
 
@@ -347,8 +287,9 @@ Tensor LogSumExp(const Tensor& self) {
   Align(rows.tensor, id.shape.lanes);
   Tensor result =
       at::empty(self.sizes().slice(0, self.sizes().size() - 1), self.options().dtype(at::kFloat));
-  Launch(*kernel, result.numel(), fusion::kLogSumThreads, self.device(), In(rows.tensor),
-         Out(result), static_cast<long long>(rows.stride), static_cast<int>(self.size(-1)));
+  LaunchKernel(*kernel, result.numel(), fusion::kLogSumThreads, self.device(),
+               InPointer(rows.tensor), OutPointer(result), static_cast<long long>(rows.stride),
+               static_cast<int>(self.size(-1)));
   return result;
 }
 
@@ -380,9 +321,10 @@ Tensor EntropyBackward(const Tensor& grad, const Tensor& scale, const Tensor& se
   const int64_t blocks = (width + each - 1) / each;
   const Tensor slope = grad.contiguous(), factor = scale.contiguous();
   const Tensor labels = target.contiguous(), base = log_sum.contiguous();
-  Launch(*kernel, self.size(0) * blocks, fusion::kRowThreads, self.device(), In(slope), In(factor),
-         In(rows.tensor), In(labels), In(base), Out(result), static_cast<long long>(rows.stride),
-         static_cast<int>(width), static_cast<int>(blocks));
+  LaunchKernel(*kernel, self.size(0) * blocks, fusion::kRowThreads, self.device(), InPointer(slope),
+               InPointer(factor), InPointer(rows.tensor), InPointer(labels), InPointer(base),
+               OutPointer(result), static_cast<long long>(rows.stride), static_cast<int>(width),
+               static_cast<int>(blocks));
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include "gt/fusion/groups.h"
 #include "gt/fusion/kernel_source.h"
 #include "gt/fusion/late_results.h"
+#include "gt/fusion/order_rewrites.h"
 #include "gt/fusion/row_rewrites.h"
 #include "gt/ir/builder.h"
 
@@ -120,11 +121,12 @@ const PassInfo& Fuse::info() const {
           "made from, so that less is kept for the backward; and it writes again what the gradient "
           "of a matrix needs, if that frees a tenth of the memory at the peak. Before that, norms "
           "take in additions "
-          "beside them, and products of rows the lookup of these rows.",
+          "beside them, products of rows the lookup of these rows, and a sort of chosen experts "
+          "its inverse and the counting of tokens.",
       .reads = "operators, types, uses, bytes in use; modules and phases, which groups do not mix.",
       .writes =
-          "gt::fused nodes in place of operators and of views between them; gt::add_rms_norm and "
-          "others that do two operators' work.",
+          "gt::fused nodes in place of operators and of views between them; gt::add_rms_norm, "
+          "gt::expert_order and others that do several operators' work.",
       .never =
           "reaches across collectives, transfers and host reads, mixes chunks or phases, or needs "
           "more memory than the step has in use at its peak.",
@@ -133,7 +135,8 @@ const PassInfo& Fuse::info() const {
 }
 
 bool Fuse::RunImpl(Graph& graph, PassContext& /*context*/) {
-  const int64_t combined = fusion::CombineRowOperators(graph, options_);
+  const int64_t combined =
+      fusion::CombineRowOperators(graph, options_) + fusion::OrderExperts(graph, options_);
   combined_ += combined;
   std::vector<Group> groups = fusion::FindGroups(graph, options_);
   if (groups.empty()) return combined > 0;

@@ -1,10 +1,6 @@
 #include "gt/fusion/row_kernels.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-
-#include "gt/fusion/element_code.h"
 
 namespace gt::fusion {
 namespace {
@@ -12,50 +8,6 @@ namespace {
 constexpr int kMostThreads = 256;
 constexpr int kMostVectors = 8;
 constexpr int kWarp = 32;
-
-// What all of them begin with.
-constexpr const char* kHelpers = R"(
-__device__ __forceinline__ float Float(float x) { return x; }
-template <typename T> __device__ __forceinline__ T To(float x);
-template <> __device__ __forceinline__ Bf16 To<Bf16>(float x) { return ToBf16(x); }
-template <> __device__ __forceinline__ Half To<Half>(float x) { return ToHalf(x); }
-template <> __device__ __forceinline__ float To<float>(float x) { return x; }
-
-__device__ __forceinline__ float WarpSum(float x) {
-  for (int d = 16; d > 0; d /= 2) x = __fadd_rn(x, __shfl_xor_sync(0xffffffffu, x, d));
-  return x;
-}
-// Every thread of the block gets it. `shared` has a number for each warp.
-template <int THREADS>
-__device__ __forceinline__ float BlockSum(float x, float* shared) {
-  x = WarpSum(x);
-  if (THREADS == 32) return x;
-  __syncthreads();  // nobody reads the last sum any more
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
-  __syncthreads();
-  float sum = shared[0];
-  for (int w = 1; w < THREADS / 32; ++w) sum = __fadd_rn(sum, shared[w]);
-  return sum;
-}
-)";
-
-// In place of every $NAME of the text its value.
-std::string Filled(std::string text,
-                   std::initializer_list<std::pair<const char*, std::string>> values) {
-  for (const auto& [name, value] : values) {
-    for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at)) {
-      text.replace(at, std::string_view(name).size(), value);
-    }
-  }
-  return text;
-}
-
-RowKernel Source(std::string name, const std::string& text) {
-  return {std::move(name), kHelpers + text};
-}
-
-std::string TypeText(DType dtype) { return std::string(StorageType(dtype)); }
-std::string Text(int64_t number) { return std::to_string(number); }
 
 }  // namespace
 
@@ -77,7 +29,7 @@ std::optional<RowShape> RowShapeFor(int64_t width, int64_t alignment, DType dtyp
 }
 
 RowKernel RmsNormSource(DType dtype, const RowShape& shape, bool added) {
-  return Source("gt_rms_norm", Filled(R"(
+  return FilledKernel("gt_rms_norm", R"(
 typedef $TYPE T;
 constexpr int N = $LANES, VECTORS = $VECTORS, THREADS = $THREADS;
 constexpr bool ADDED = $ADDED;
@@ -121,11 +73,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) gt_rms_norm(
   }
 }
 )",
-                                      {{"$TYPE", TypeText(dtype)},
-                                       {"$LANES", Text(shape.lanes)},
-                                       {"$VECTORS", Text(shape.vectors)},
-                                       {"$THREADS", Text(shape.threads)},
-                                       {"$ADDED", added ? "true" : "false"}}));
+                      {{"$TYPE", TypeText(dtype)},
+                       {"$LANES", NumberText(shape.lanes)},
+                       {"$VECTORS", NumberText(shape.vectors)},
+                       {"$THREADS", NumberText(shape.threads)},
+                       {"$ADDED", BoolText(added)}});
 }
 
 int64_t RmsNormBackwardBlocks(int64_t rows, const RowShape& shape) {
@@ -138,7 +90,7 @@ int64_t RmsNormBackwardBlocks(int64_t rows, const RowShape& shape) {
 RowKernel RmsNormBackwardSource(DType dtype, const RowShape& shape, bool added) {
   // Registers for four blocks on a multiprocessor, if rows are not too long for that.
   const int resident = shape.vectors * shape.lanes <= 16 ? 4 * kMostThreads / shape.threads : 1;
-  return Source("gt_rms_norm_backward", Filled(R"(
+  return FilledKernel("gt_rms_norm_backward", R"(
 typedef $TYPE T;
 constexpr int N = $LANES, VECTORS = $VECTORS, THREADS = $THREADS;
 constexpr bool ADDED = $ADDED;
@@ -206,17 +158,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, $RESIDENT) gt_rms_norm_bac
   }
 }
 )",
-                                               {{"$TYPE", TypeText(dtype)},
-                                                {"$LANES", Text(shape.lanes)},
-                                                {"$VECTORS", Text(shape.vectors)},
-                                                {"$THREADS", Text(shape.threads)},
-                                                {"$RESIDENT", Text(std::min(resident, 16))},
-                                                {"$ADDED", added ? "true" : "false"}}));
+                      {{"$TYPE", TypeText(dtype)},
+                       {"$LANES", NumberText(shape.lanes)},
+                       {"$VECTORS", NumberText(shape.vectors)},
+                       {"$THREADS", NumberText(shape.threads)},
+                       {"$RESIDENT", NumberText(std::min(resident, 16))},
+                       {"$ADDED", BoolText(added)}});
 }
 
 RowKernel ColumnSumSource(DType result) {
-  return Source("gt_column_sum",
-                Filled(R"(
+  return FilledKernel("gt_column_sum", R"(
 typedef $TYPE T;
 constexpr int ROWS = $THREADS / 32;
 
@@ -241,11 +192,11 @@ extern "C" __global__ void __launch_bounds__($THREADS) gt_column_sum(
   result[column] = To<T>(sum);
 }
 )",
-                       {{"$TYPE", TypeText(result)}, {"$THREADS", Text(kColumnThreads)}}));
+                      {{"$TYPE", TypeText(result)}, {"$THREADS", NumberText(kColumnThreads)}});
 }
 
 RowKernel LogSumExpSource(DType dtype, int lanes) {
-  return Source("gt_log_sum_exp", Filled(R"(
+  return FilledKernel("gt_log_sum_exp", R"(
 typedef $TYPE T;
 constexpr int N = $LANES, THREADS = $THREADS;
 
@@ -291,13 +242,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) gt_log_sum_exp(
   result[blockIdx.x] = __fadd_rn(own.most, logf(own.sum));
 }
 )",
-                                         {{"$TYPE", TypeText(dtype)},
-                                          {"$LANES", Text(lanes)},
-                                          {"$THREADS", Text(kLogSumThreads)}}));
+                      {{"$TYPE", TypeText(dtype)},
+                       {"$LANES", NumberText(lanes)},
+                       {"$THREADS", NumberText(kLogSumThreads)}});
 }
 
 RowKernel CrossEntropyBackwardSource(DType dtype, int lanes) {
-  return Source("gt_cross_entropy_backward", Filled(R"(
+  return FilledKernel("gt_cross_entropy_backward", R"(
 typedef $TYPE T;
 constexpr int N = $LANES, THREADS = $THREADS;
 
@@ -320,13 +271,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) gt_cross_entropy_backward(
   Store(result + row * width + column, out);
 }
 )",
-                                                    {{"$TYPE", TypeText(dtype)},
-                                                     {"$LANES", Text(lanes)},
-                                                     {"$THREADS", Text(kRowThreads)}}));
+                      {{"$TYPE", TypeText(dtype)},
+                       {"$LANES", NumberText(lanes)},
+                       {"$THREADS", NumberText(kRowThreads)}});
 }
 
 RowKernel RowDotsSource(DType a, DType b, int lanes, bool looked_up) {
-  return Source("gt_row_dots", Filled(R"(
+  return FilledKernel("gt_row_dots", R"(
 typedef $A A;
 typedef $B B;
 constexpr int N = $LANES, THREADS = $THREADS;
@@ -355,11 +306,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) gt_row_dots(
   if (threadIdx.x % 32 == 0) result[i] = sum[0];
 }
 )",
-                                      {{"$A", TypeText(a)},
-                                       {"$B", TypeText(b)},
-                                       {"$LANES", Text(lanes)},
-                                       {"$LOOKED_UP", looked_up ? "true" : "false"},
-                                       {"$THREADS", Text(kRowThreads)}}));
+                      {{"$A", TypeText(a)},
+                       {"$B", TypeText(b)},
+                       {"$LANES", NumberText(lanes)},
+                       {"$LOOKED_UP", BoolText(looked_up)},
+                       {"$THREADS", NumberText(kRowThreads)}});
 }
 
 }  // namespace gt::fusion

@@ -5,16 +5,10 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
-#include "gt/ir/type.h"
+#include "gt/fusion/kernel_template.h"
 
 namespace gt::fusion {
-
-// `text` defines `name` with what KernelPrelude (element_code.h) defines.
-struct RowKernel {
-  std::string name, text;
-};
 
 // How a row is divided among the threads of a block: each takes `vectors` vectors of `lanes` neighbouring
 // elements, one every `threads` vectors.

@@ -1,10 +1,12 @@
 #include "gt/nn/moe.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <limits>
 
+#include "gt/exec/router.h"
 #include "gt/exec/row_operators.h"
 #include "gt/sim/routing_loads.h"
 
@@ -77,6 +79,37 @@ class CollectTokens : public torch::autograd::Function<CollectTokens> {
   }
 };
 
+// How many tokens each expert has; `like` is [tokens, experts].
+at::Tensor TokensOf(const at::Tensor& experts, const at::Tensor& like) {
+  at::NoGradGuard no_gradients;
+  return at::scatter(at::zeros_like(like, at::kBool), 1, experts, true).sum(0);
+}
+
+// Of logits, on every device that has a kernel for it: the experts of each token and their weights.
+class RouteTokens : public torch::autograd::Function<RouteTokens> {
+ public:
+  static tensor_list forward(AutogradContext* ctx, const at::Tensor& logits,
+                             const std::optional<at::Tensor>& bias, const RouterOptions& options) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    auto [weights, experts] = Route(logits, bias, options);
+    ctx->mark_non_differentiable({experts});
+    ctx->save_for_backward({logits, experts});
+    ctx->saved_data["sigmoid"] = options.sigmoid;
+    ctx->saved_data["normalize"] = options.normalize;
+    ctx->saved_data["scale"] = options.scale;
+    return {weights, experts};
+  }
+
+  static tensor_list backward(AutogradContext* ctx, tensor_list gradients) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    tensor_list saved = ctx->get_saved_variables();
+    const RouterOptions options = {.sigmoid = ctx->saved_data["sigmoid"].toBool(),
+                                   .normalize = ctx->saved_data["normalize"].toBool(),
+                                   .scale = ctx->saved_data["scale"].toDouble()};
+    return {RouteBackward(gradients[0], saved[0], saved[1], options), {}, {}};
+  }
+};
+
 }  // namespace
 
 Router::Router(const MoeConfig& config, Init init) : config_(config) {
@@ -121,6 +154,24 @@ at::Tensor Router::DrawnExperts(const at::Tensor& scores) const {
 Routing Router::forward(const at::Tensor& x, const at::Tensor& bias) {
   // Scores decide between experts by small differences: always float32.
   at::Tensor logits = at::linear(x.to(at::kFloat), gate_->weight().to(at::kFloat));
+  const bool given = draw_phases_.defined() || config_.force_balance;
+  return logits.is_cuda() && !given ? ByOneOperator(logits, bias) : ByParts(logits, bias);
+}
+
+Routing Router::ByOneOperator(const at::Tensor& logits, const at::Tensor& bias) const {
+  const RouterOptions options = {.top_k = config_.top_k,
+                                 .sigmoid = config_.score == MoeConfig::Score::kSigmoid,
+                                 .groups = config_.groups,
+                                 .kept_groups = config_.kept_groups,
+                                 .normalize = config_.normalize,
+                                 .scale = config_.scale};
+  const auto correction = bias.defined() ? std::optional(bias) : std::nullopt;
+  tensor_list routed = RouteTokens::apply(logits, correction, options);
+  return {.experts = routed[1], .weights = routed[0], .counts = TokensOf(routed[1], logits)};
+}
+
+// libtorch's operators, which a CPU has kernels for; also where experts are not chosen by score.
+Routing Router::ByParts(const at::Tensor& logits, const at::Tensor& bias) const {
   at::Tensor scores =
       config_.score == MoeConfig::Score::kSigmoid ? at::sigmoid(logits) : at::softmax(logits, -1);
   Routing routing;
@@ -129,7 +180,7 @@ Routing Router::forward(const at::Tensor& x, const at::Tensor& bias) {
     at::Tensor choice = scores.detach();
     if (bias.defined()) choice = choice + bias;
     if (config_.groups > 1) choice = OnlyBestGroups(choice);
-    c10::SymInt tokens = x.sym_size(0);
+    c10::SymInt tokens = logits.sym_size(0);
     if (draw_phases_.defined()) {
       routing.experts = DrawnExperts(scores.detach());
     } else if (config_.force_balance) {
@@ -139,8 +190,7 @@ Routing Router::forward(const at::Tensor& x, const at::Tensor& bias) {
     } else {
       routing.experts = std::get<1>(at::topk(choice, config_.top_k, -1, true, false));
     }
-    at::Tensor map = at::scatter(at::zeros_like(scores, at::kBool), 1, routing.experts, true);
-    routing.counts = map.sum(0);
+    routing.counts = TokensOf(routing.experts, scores);
   }
   routing.weights = scores.gather(1, routing.experts);
   if (config_.normalize) {

@@ -57,6 +57,8 @@ class Router : public Module {
   void ForceLoad(const std::vector<double>& weights);
 
  private:
+  Routing ByOneOperator(const at::Tensor& logits, const at::Tensor& bias) const;
+  Routing ByParts(const at::Tensor& logits, const at::Tensor& bias) const;
   at::Tensor OnlyBestGroups(const at::Tensor& choice) const;
   at::Tensor DrawnExperts(const at::Tensor& scores) const;
   MoeConfig config_;

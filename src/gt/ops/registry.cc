@@ -61,6 +61,7 @@ class Registry {
     RegisterNormalization(table);
     RegisterLoss(table);
     RegisterAttention(table);
+    RegisterRouting(table);
     RegisterCollectives(table);
     RegisterDataReads(table);
     RegisterTransfers(table);

@@ -53,6 +53,7 @@ void RegisterMatmul(OperatorTable& table);
 void RegisterNormalization(OperatorTable& table);
 void RegisterLoss(OperatorTable& table);
 void RegisterAttention(OperatorTable& table);
+void RegisterRouting(OperatorTable& table);
 void RegisterCollectives(OperatorTable& table);
 void RegisterDataReads(OperatorTable& table);
 void RegisterTransfers(OperatorTable& table);

@@ -16,6 +16,7 @@
 #include "gt/dist/collective_log.h"
 #include "gt/exec/device_graph.h"
 #include "gt/exec/fused_kernels.h"
+#include "gt/exec/load_kernel.h"
 #include "gt/exec/op_profiler.h"
 #include "gt/exec/program.h"
 #include "gt/exec/recorded_program.h"
@@ -128,7 +129,7 @@ class CapturedStep : public TrainStep {
 
   static void LogKernels(const KernelReport& report) {
     if (!report.missing.empty()) {
-      log::Warn("no generated kernels, operators run one by one: {}", report.missing);
+      WarnWithoutKernels(report.missing);
       return;
     }
     log::Info(
