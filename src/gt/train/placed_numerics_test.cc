@@ -120,6 +120,13 @@ class PlacedNumerics : public ::testing::TestWithParam<Kind> {
     by_axes.finest_parameters = true;
     by_axes.axes.assign(static_cast<size_t>(whole.mesh.axes()), placement::AxisUse::kShard);
     if (whole.mesh.axes() > 1) by_axes.axes.back() = placement::AxisUse::kModel;
+    std::string rows;
+    for (placement::AxisUse use : by_axes.axes) {
+      rows += use == placement::AxisUse::kShard ? "S(0)" : "R";
+    }
+    for (const char* input : {"tokens", "labels", "positions"}) {
+      by_axes.pins.push_back({input, rows});
+    }
     placement::ProblemOptions by_rows;
     by_rows.finest_parameters = true;
     by_rows.pins = testing::SendingRows(step, whole.mesh);
