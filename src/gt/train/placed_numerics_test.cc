@@ -11,6 +11,7 @@
 #include <cmath>
 #include <mutex>
 
+#include "gt/base/error.h"
 #include "gt/compile/find_placement.h"
 #include "gt/compile/placed_step_test_util.h"
 #include "gt/sim/cluster_path.h"
@@ -120,15 +121,26 @@ class PlacedNumerics : public ::testing::TestWithParam<Kind> {
     by_axes.finest_parameters = true;
     by_axes.axes.assign(static_cast<size_t>(whole.mesh.axes()), placement::AxisUse::kShard);
     if (whole.mesh.axes() > 1) by_axes.axes.back() = placement::AxisUse::kModel;
+    std::string rows;
+    for (placement::AxisUse use : by_axes.axes) {
+      rows += use == placement::AxisUse::kShard ? "S(0)" : "R";
+    }
+    for (const char* input : {"tokens", "labels", "positions"}) {
+      by_axes.pins.push_back({input, rows});
+    }
     placement::ProblemOptions by_rows;
     by_rows.finest_parameters = true;
     by_rows.pins = testing::SendingRows(step, whole.mesh);
     const bool sparse = !step.modules().With(ModuleRole::kExperts).empty();
     for (const placement::ProblemOptions* options : {&by_rows, &by_axes}) {
       if (options == &by_rows && !sparse) continue;
-      const placement::PlaceProblem problem(step, pricing, *options);
-      const placement::Placement found = Search(problem, {.work_limit = 1e8});
-      if (found.feasible) return MakePlan(problem, found, "sharded");
+      try {
+        const placement::PlaceProblem problem(step, pricing, *options);
+        const placement::Placement found = Search(problem, {.work_limit = 1e8});
+        if (found.feasible) return MakePlan(problem, found, "sharded");
+      } catch (const Error& error) {  // experts that do not divide
+        if (error.code() != ErrorCode::kBadPin) throw;
+      }
     }
     ADD_FAILURE() << "nothing can be cut";
     return {};
@@ -192,7 +204,7 @@ class PlacedNumerics : public ::testing::TestWithParam<Kind> {
                modes.empty() ? "equal" : "differ", cut, plan.nodes.size());
     std::fflush(stdout);
     EXPECT_EQ(modes, "");
-    if (plan.title == "sharded") EXPECT_GT(2 * cut, static_cast<int64_t>(plan.nodes.size()));
+    if (plan.title == "sharded") EXPECT_GT(3 * cut, static_cast<int64_t>(plan.nodes.size()));
     const Bars& bars = which.bfloat16 ? kBfloat16 : kFloat32;
     EXPECT_LE(numbers.first_loss, bars.first_loss);
     EXPECT_LE(numbers.gradients, bars.gradients) << numbers.worst_gradient;
