@@ -246,7 +246,7 @@ StepBounder::Outcome StepBounder::Bound(StepRegion region, const std::vector<Ste
   };
   for (const StepPlanPtr& plan : known) {
     note_moment(*plan);
-    if (IsAllowed(region, *plan) && !is_known(*plan)) plans.push_back(plan);
+    if (IsAllowed(region, *plan)) plans.push_back(plan);
   }
   StepPrices center = region.prices;
   for (double& factor : center.factors) factor = std::clamp(factor, kLeastFactor, 1 - kLeastFactor);

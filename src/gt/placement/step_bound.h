@@ -72,7 +72,7 @@ class StepBounder {
     double work = 0;
   };
   // Ends once the bound reaches `target`, prices do not improve it any more, or `asks` questions were
-  // asked. `best` is what the best known labelling takes.
+  // asked. No two of `known` are alike. `best` is what the best known labelling takes.
   Outcome Bound(StepRegion region, const std::vector<StepPlanPtr>& known, double best,
                 double target, int asks, const Deadline& deadline);
 

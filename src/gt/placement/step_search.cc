@@ -18,6 +18,7 @@ constexpr int kRootRounds = 4;  // of these asks, with a recombination after eac
 // Of the work that one recombination may take, and questions.
 constexpr double kRecombinationShare = 0.1;
 constexpr int kRecombinationQuestions = 200;
+constexpr size_t kNewPlans = 3;    // that must be known for another one, at least
 constexpr double kAskShare = 0.1;  // of all work that one question may take
 // That many sweeps over a large problem are enough for a question; the next one goes on from there.
 constexpr double kAskWork = 2e8;
@@ -116,7 +117,9 @@ class RegionSearch {
     questions_ += static_cast<int>(outcome.found.size());
     for (StepPlanPtr& plan : outcome.found) {
       Keep(plan);
-      known_.push_back(std::move(plan));
+      const bool is_new = std::ranges::none_of(
+          known_, [&](const StepPlanPtr& other) { return other->labels == plan->labels; });
+      if (is_new) known_.push_back(std::move(plan));
     }
     StepRegion& region = outcome.region;
     if (region.bound >= Target() || (!region.split && region.exactly)) {
@@ -138,7 +141,7 @@ class RegionSearch {
   // Plans that were met are good in some parts and bad in others, at prices that suit none of them. The best
   // labelling of which each label is that of some plan is found fast: there are few such labels.
   void Recombine() {
-    if (!recombines_ || known_.size() == recombined_) return;
+    if (!recombines_ || known_.size() < recombined_ + std::max(kNewPlans, recombined_ / 4)) return;
     recombined_ = known_.size();
     std::vector<std::vector<bool>> met;
     for (size_t v = 0; v < problem_.variables.size(); ++v) {
@@ -285,7 +288,7 @@ StepSolution SolutionOf(const StepProblem& problem, const StepOptions& options) 
 
 }  // namespace
 
-StepSolution SearchStep(StepProblem problem, const StepOptions& options) {
+static StepSolution SearchWhole(StepProblem problem, const StepOptions& options, bool recombines) {
   StepSolution start = SolutionOf(problem, options);
   StepOptions below = options;  // what is known already
   below.cutoff = std::min(options.cutoff, start.cost);
@@ -295,17 +298,22 @@ StepSolution SearchStep(StepProblem problem, const StepOptions& options) {
   StepSolution solution;
   solution.lower_bound = kForbidden;
   if (!reduced.feasible) return solution;
-  solution = SearchReduced(reduced.problem, below, true);
+  solution = SearchReduced(reduced.problem, below, recombines);
   if (solution.feasible) solution.labels = reduced.Restore(solution.labels);
   if (start.cost > solution.cost) return solution;
   start.lower_bound = std::min(solution.lower_bound, start.cost);
   return start.feasible ? start : solution;
 }
 
+StepSolution SearchStep(StepProblem problem, const StepOptions& options) {
+  return SearchWhole(std::move(problem), options, /*recombines=*/true);
+}
+
 LeastMemory FindLeastMemory(const StepProblem& problem, const StepOptions& options) {
   StepProblem memory = WithoutTimes(problem);
   memory.usage_limit = 0;
-  const StepSolution solution = SearchStep(std::move(memory), ForMemory(options));
+  const StepSolution solution =
+      SearchWhole(std::move(memory), ForMemory(options), /*recombines=*/false);
   return {solution.feasible ? static_cast<int64_t>(std::ceil(solution.cost))
                             : std::numeric_limits<int64_t>::max(),
           static_cast<int64_t>(std::floor(solution.lower_bound))};
