@@ -207,7 +207,10 @@ class Finder {
     };
     const auto feasible = [&](const std::vector<Pin>& pins, bool with_memory) {
       SearchOptions asked = search;
-      if (!with_memory) asked.memory = {.limit = 0};
+      if (!with_memory) {
+        asked.memory = {.limit = 0};
+        asked.question_limit = 1;  // whatever there is will do
+      }
       return std::ranges::any_of(pricings, [&](const Pricing& pricing) {
         return Search(problem_with(pricing, pins), asked).feasible;
       });

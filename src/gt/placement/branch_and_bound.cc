@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "gt/placement/forest_search.h"
 #include "gt/placement/memory_search.h"
@@ -130,8 +131,8 @@ double BranchAndBound::Explore(LabelGraph graph, double bound) {
   if (graph.vertices.empty()) {
     OfferReduced({});
     bound = std::max(bound, graph.constant);
-    if (options_.hopeless != nullptr && levels_.size() == 1) {
-      NoteHopeless(nullptr, nullptr, graph.constant);
+    if (options_.label_bounds != nullptr && levels_.size() == 1) {
+      NoteLabelBounds(nullptr, nullptr, graph.constant);
     }
   } else {
     bound = ExploreCore(graph, bound);
@@ -214,33 +215,37 @@ BranchAndBound::Attempt BranchAndBound::Bound(const CoreGraph& core, PricedMessa
   return attempt;
 }
 
-void BranchAndBound::NoteHopeless(const CoreGraph* core, const PricedMessages* messages,
-                                  double constant) {
+void BranchAndBound::NoteLabelBounds(const CoreGraph* core, const PricedMessages* messages,
+                                     double constant) {
   const bool has_memory = problem_.usage_limit < std::numeric_limits<int64_t>::max();
   if (has_memory || options_.cutoff == kForbidden) return;
+  const double bound = constant + (messages != nullptr ? messages->bound() : 0);
   constexpr double kRounding = 1e-9;
-  const double room =
-      options_.cutoff * (1 + kRounding) - constant - (messages != nullptr ? messages->bound() : 0);
+  const double room = options_.cutoff * (1 + 2 * kRounding) - bound;
   const Level& root = levels_.front();
   // Far from the cutoff little is hopeless, and not worth the search among what was eliminated.
   const bool near = room <= kNear * options_.cutoff;
+  double entries = 0;  // of tables
   std::vector<std::vector<double>> excess;
   for (const Variable& variable : problem_.variables) {
     excess.emplace_back(variable.costs.size(), near ? kForbidden : 0);
   }
   for (int32_t v = 0; core != nullptr && v < core->size(); ++v) {
-    const std::vector<double> known = messages->messages().Excesses(v);
+    const std::vector<double> known =
+        near ? messages->messages().ExcessesAround(v, entries) : messages->messages().Excesses(v);
     auto& own = excess[static_cast<size_t>(root.kept[static_cast<size_t>(core->variable(v))])];
     for (size_t x = 0; x < known.size(); ++x) {
       own[static_cast<size_t>(core->label(v, static_cast<int32_t>(x)))] = known[x];
     }
   }
+  work_ += 0.5 * entries;
   if (near) work_ += kFillWork * root.reduction->FillExcesses(excess, room);
-  for (size_t v = 0; v < excess.size(); ++v) {
-    for (size_t label = 0; label < excess[v].size(); ++label) {
-      if (excess[v][label] > room && problem_.variables[v].costs[label] < kForbidden) {
-        options_.hopeless->emplace_back(static_cast<int32_t>(v), static_cast<int32_t>(label));
-      }
+  options_.label_bounds->clear();
+  for (const std::vector<double>& own : excess) {
+    std::vector<double>& bounds = options_.label_bounds->emplace_back();
+    for (const double above : own) {  // what is above the room is not known any closer
+      const double least = bound + above - kRounding * std::abs(bound);
+      bounds.push_back(above > room ? options_.cutoff : std::min(least, options_.cutoff));
     }
   }
 }
@@ -271,8 +276,8 @@ double BranchAndBound::ExploreCore(LabelGraph& graph, double bound) {
     messages.Save(graph);
     options_.messages->Remember(graph, levels_.front().kept);
   }
-  if (options_.hopeless != nullptr && levels_.size() == 1) {
-    NoteHopeless(&core, &messages, graph.constant);
+  if (options_.label_bounds != nullptr && levels_.size() == 1) {
+    NoteLabelBounds(&core, &messages, graph.constant);
   }
   bound = std::max({bound, graph.constant + messages.bound(), attempt.bound});
   if (Closed(bound) || OutOfTime()) return bound;

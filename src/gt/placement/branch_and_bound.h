@@ -48,9 +48,8 @@ class BranchAndBound {
   bool OutOfTime() const;
   double ExploreCore(LabelGraph& graph, double bound);
   Attempt Bound(const CoreGraph& core, PricedMessages& messages, double constant);
-  // For the asker: labels that are part of nothing below the cutoff.
-  // `core` and `messages` may be null: nothing was left.
-  void NoteHopeless(const CoreGraph* core, const PricedMessages* messages, double constant);
+  // For the asker. `core` and `messages` may be null: nothing was left.
+  void NoteLabelBounds(const CoreGraph* core, const PricedMessages* messages, double constant);
   void Polish(const CoreGraph& core, const PricedMessages& messages, Attempt attempt);
   bool OfferCore(const CoreGraph& core, const std::vector<int32_t>& x);
   // Solves parts of a large problem exactly while the rest keeps the labels of the best labelling.

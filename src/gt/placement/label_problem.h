@@ -73,8 +73,9 @@ struct SolverOptions {
   double work_limit = kForbidden;
   // Of problems with the same variables that were solved before; null: none. Gets this one's.
   RememberedMessages* messages = nullptr;
-  // Gets labels that no labelling below the cutoff has, of some variables; null: not wanted.
-  std::vector<std::pair<int32_t, int32_t>>* hopeless = nullptr;  // variable, label
+  // Gets by variable and label what labellings with that label cost at least, up to the cutoff; null: not
+  // wanted. Of problems without memory.
+  std::vector<std::vector<double>>* label_bounds = nullptr;
 };
 
 struct LabelSolution {

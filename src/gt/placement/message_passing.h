@@ -33,6 +33,9 @@ class MessagePassing {
   std::vector<int32_t> Decode() const;
   // How much labellings with each label of a vertex must cost above the bound, at least.
   std::vector<double> Excesses(int32_t v) const;
+  // The same, much closer: what is left at the vertices around is moved to this one first. Adds the entries
+  // of tables that it goes over.
+  std::vector<double> ExcessesAround(int32_t v, double& entries) const;
   double Vertex(int32_t v, int32_t x) const { return theta_[core_.first(v) + Index(x)]; }
   double Pair(int32_t l, int32_t xa, int32_t xb) const;
 

@@ -109,9 +109,11 @@ Placement Search(const PlaceProblem& problem, const SearchOptions& options) {
 }
 
 int64_t SmallestMemory(const PlaceProblem& problem, const SearchOptions& options) {
+  constexpr int kQuestions = 100;  // to come near; what follows is a long tail
   SearchOptions limited = options;
   limited.memory.limit = std::max<int64_t>(1, options.memory.limit);
-  return FindLeastMemory(StepOf(problem, limited), StepOptionsOf(options)).enough +
+  limited.question_limit = std::min(options.question_limit, kQuestions);
+  return FindLeastMemory(StepOf(problem, limited), StepOptionsOf(limited)).enough +
          options.memory.workspace;
 }
 

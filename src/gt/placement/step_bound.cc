@@ -60,20 +60,44 @@ void StepBounder::SetLabels(const StepRegion& region) {
   }
 }
 
-bool StepBounder::Exclude(const std::vector<std::pair<int32_t, int32_t>>& hopeless,
-                          StepRegion& region) {
+void StepBounder::Learn(LabelBounds bounds, StepRegion& region) const {
+  for (size_t v = 0; v < region.label_bounds.size(); ++v) {
+    for (size_t label = 0; label < bounds[v].size(); ++label) {
+      bounds[v][label] = std::max(bounds[v][label], region.label_bounds[v][label]);
+    }
+  }
+  // Every labelling has one of a variable's labels.
+  for (size_t v = 0; v < bounds.size(); ++v) {
+    double least = kForbidden;
+    for (size_t label = 0; label < bounds[v].size(); ++label) {
+      if (allowed_[v][label]) least = std::min(least, bounds[v][label]);
+    }
+    region.bound = std::max(region.bound, least);
+  }
+  region.label_bounds = std::move(bounds);
+}
+
+bool StepBounder::Exclude(double target, StepRegion& region) {
+  constexpr double kRounding = 1e-11;
+  const double hopeless = target * (1 - kRounding);
   bool any = false;
-  for (const auto& [variable, label] : hopeless) {
-    std::vector<bool>& allowed = allowed_[static_cast<size_t>(variable)];
-    if (!allowed[static_cast<size_t>(label)]) continue;
+  for (size_t v = 0; v < region.label_bounds.size(); ++v) {
+    std::vector<bool>& allowed = allowed_[v];
+    bool changed = false;
+    for (size_t label = 0; label < allowed.size(); ++label) {
+      if (!allowed[label] || region.label_bounds[v][label] < hopeless) continue;
+      allowed[label] = false;
+      changed = true;
+    }
+    if (!changed) continue;
     any = true;
-    allowed[static_cast<size_t>(label)] = false;
-    auto choice = std::ranges::find(region.choices, variable, &LabelChoice::variable);
+    const auto variable = static_cast<int32_t>(v);
+    const auto choice = std::ranges::find(region.choices, variable, &LabelChoice::variable);
     if (choice == region.choices.end()) {
       region.choices.push_back({variable, allowed});
       restricted_.push_back(variable);
     } else {
-      choice->allowed[static_cast<size_t>(label)] = false;
+      choice->allowed = allowed;
     }
   }
   return any;
@@ -116,10 +140,13 @@ StepBounder::Answer StepBounder::Ask(const StepPrices& prices, double gap, doubl
   solver.time_limit_s = deadline.left_s();
   solver.messages = &messages_;
   Answer answer;
-  solver.hopeless = &answer.hopeless;
+  solver.label_bounds = &answer.label_bounds;
   const LabelSolution solution = Solve(sum_, solver);
   work_ += solution.work;
   answer.bound = solution.lower_bound - constant;
+  for (std::vector<double>& bounds : answer.label_bounds) {
+    for (double& bound : bounds) bound -= constant;
+  }
   if (solution.feasible) answer.plan = PlanOf(solution.labels);
   return answer;
 }
@@ -219,7 +246,7 @@ StepBounder::Outcome StepBounder::Bound(StepRegion region, const std::vector<Ste
   };
   for (const StepPlanPtr& plan : known) {
     note_moment(*plan);
-    if (IsAllowed(region, *plan) && !is_known(*plan)) plans.push_back(plan);
+    if (IsAllowed(region, *plan)) plans.push_back(plan);
   }
   StepPrices center = region.prices;
   for (double& factor : center.factors) factor = std::clamp(factor, kLeastFactor, 1 - kLeastFactor);
@@ -237,7 +264,7 @@ StepBounder::Outcome StepBounder::Bound(StepRegion region, const std::vector<Ste
     const double before = region.bound;
     // A labelling this cheap shows that the bound cannot rise at these prices.
     const double enough = region.exactly || i == 0 ? -kForbidden : center_bound + kUseless * hoped;
-    const Answer answer = Ask(prices, gap, target, enough, region.exactly, deadline);
+    Answer answer = Ask(prices, gap, target, enough, region.exactly, deadline);
     region.bound = std::max(region.bound, answer.bound);
     // What is known already does not lead to other prices.
     const bool again = answer.plan != nullptr && is_known(*answer.plan);
@@ -250,8 +277,9 @@ StepBounder::Outcome StepBounder::Bound(StepRegion region, const std::vector<Ste
         target = std::min(target, best * (1 - settings_.relative_gap));
       }
     }
+    if (!answer.label_bounds.empty()) Learn(std::move(answer.label_bounds), region);
     if (region.bound >= target) break;
-    if (Exclude(answer.hopeless, region)) {
+    if (Exclude(target, region)) {
       std::erase_if(plans, [&](const StepPlanPtr& plan) { return !IsAllowed(region, *plan); });
     }
     if (plans.empty()) {

@@ -39,6 +39,9 @@ struct LabelChoice {
   std::vector<bool> allowed;
 };
 
+// By variable and label, what labellings with that label take at least.
+using LabelBounds = std::vector<std::vector<double>>;
+
 // Some of the labellings of a step.
 struct StepRegion {
   std::vector<LabelChoice> choices = {};
@@ -46,7 +49,8 @@ struct StepRegion {
   StepPrices prices = {};  // at which the bound was found, or to begin with
   // Where to cut the region in two; nothing: the bound cannot be improved like that.
   std::optional<LabelChoice> split = std::nullopt;
-  bool exactly = false;  // nothing may be left to a solver's tolerance
+  LabelBounds label_bounds = {};  // of the region's labellings; empty: nothing is known
+  bool exactly = false;           // nothing may be left to a solver's tolerance
 };
 
 struct BoundSettings {
@@ -68,7 +72,7 @@ class StepBounder {
     double work = 0;
   };
   // Ends once the bound reaches `target`, prices do not improve it any more, or `asks` questions were
-  // asked. `best` is what the best known labelling takes.
+  // asked. No two of `known` are alike. `best` is what the best known labelling takes.
   Outcome Bound(StepRegion region, const std::vector<StepPlanPtr>& known, double best,
                 double target, int asks, const Deadline& deadline);
 
@@ -77,8 +81,8 @@ class StepBounder {
  private:
   struct Answer {
     double bound = 0;
-    StepPlanPtr plan;                                   // null: none
-    std::vector<std::pair<int32_t, int32_t>> hopeless;  // labels that nothing below the cutoff has
+    StepPlanPtr plan;          // null: none
+    LabelBounds label_bounds;  // empty: nothing is known
   };
   // A linear program that mixes plans, and where its prices are.
   struct Mixture {
@@ -88,8 +92,10 @@ class StepBounder {
   };
 
   void SetLabels(const StepRegion& region);
-  // Takes labels out of the region; whether any was left in it.
-  bool Exclude(const std::vector<std::pair<int32_t, int32_t>>& hopeless, StepRegion& region);
+  // Keeps the best bounds on labels, from whichever prices they are.
+  void Learn(LabelBounds bounds, StepRegion& region) const;
+  // Takes labels out of the region that nothing below the target has; whether there were any.
+  bool Exclude(double target, StepRegion& region);
   Answer Ask(const StepPrices& prices, double gap, double cutoff, double enough, bool exactly,
              const Deadline& deadline);
   Mixture Mix(const std::vector<StepPlanPtr>& plans, const std::vector<int32_t>& moments,

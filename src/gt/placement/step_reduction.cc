@@ -75,13 +75,15 @@ class Side {
 
 class Reduction {
  public:
-  Reduction(const StepProblem& problem, bool memory)
+  Reduction(const StepProblem& problem, bool memory, const std::vector<std::vector<bool>>& allowed)
       : problem_(problem), memory_(memory), edges_(problem.variables.size()) {
     for (const StepVariable& variable : problem.variables) {
       std::vector<int32_t>& labels = labels_.emplace_back();
       for (size_t label = 0; label < variable.times.size(); ++label) {
-        if (variable.times[label].visible < kForbidden)
+        if (!allowed.empty() && !allowed[labels_.size() - 1][label]) continue;
+        if (variable.times[label].visible < kForbidden) {
           labels.push_back(static_cast<int32_t>(label));
+        }
       }
     }
     for (const StepEdge& edge : problem.edges) {
@@ -171,7 +173,8 @@ class Reduction {
     for (size_t v = 0; v < labels_.size(); ++v) {
       if (!IsFollower(v)) continue;
       for (const StepEdge* edge : edges_[v]) {
-        if (static_cast<size_t>(edge->to) == v) place[v] = place[Other(*edge, v)] + 0.2;
+        if (static_cast<size_t>(edge->to) == v)
+          place[v] = std::min(place[v], place[Other(*edge, v)] + 0.2);
       }
     }
     std::vector<int32_t> order(labels_.size());
@@ -263,8 +266,9 @@ std::vector<int32_t> ReducedStep::Restore(const std::vector<int32_t>& reduced) c
   return whole;
 }
 
-ReducedStep Reduce(const StepProblem& problem, bool memory) {
-  return Reduction(problem, memory).Run();
+ReducedStep Reduce(const StepProblem& problem, bool memory,
+                   const std::vector<std::vector<bool>>& allowed) {
+  return Reduction(problem, memory, allowed).Run();
 }
 
 }  // namespace gt::placement

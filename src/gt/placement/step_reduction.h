@@ -23,7 +23,9 @@ struct ReducedStep {
   std::vector<int32_t> Restore(const std::vector<int32_t>& reduced) const;
 };
 
-// With `memory` a label must not use more, either, than one that is dropped for it.
-ReducedStep Reduce(const StepProblem& problem, bool memory);
+// With `memory` a label must not use more, either, than one that is dropped for it. `allowed` are the
+// labels to begin with, by variable; empty: all.
+ReducedStep Reduce(const StepProblem& problem, bool memory,
+                   const std::vector<std::vector<bool>>& allowed = {});
 
 }  // namespace gt::placement

@@ -14,6 +14,11 @@ namespace gt::placement {
 namespace {
 
 constexpr int kRootAsks = 40, kAsks = 10;
+constexpr int kRootRounds = 4;  // of these asks, with a recombination after each
+// Of the work that one recombination may take, and questions.
+constexpr double kRecombinationShare = 0.1;
+constexpr int kRecombinationQuestions = 200;
+constexpr size_t kNewPlans = 3;    // that must be known for another one, at least
 constexpr double kAskShare = 0.1;  // of all work that one question may take
 // That many sweeps over a large problem are enough for a question; the next one goes on from there.
 constexpr double kAskWork = 2e8;
@@ -30,10 +35,13 @@ double EntriesOf(const StepProblem& problem) {
   return entries;
 }
 
+StepSolution SearchReduced(const StepProblem& problem, const StepOptions& options, bool recombines);
+
 class RegionSearch {
  public:
-  RegionSearch(const StepProblem& problem, const StepOptions& options)
+  RegionSearch(const StepProblem& problem, const StepOptions& options, bool recombines)
       : problem_(problem),
+        recombines_(recombines),
         options_(options),
         deadline_(options.time_limit_s),
         moments_(problem),
@@ -50,8 +58,23 @@ class RegionSearch {
   // A labelling to begin with.
   void Offer(std::vector<int32_t> labels) { Keep(bounders_[0]->PlanOf(std::move(labels))); }
 
-  // Of all labellings.
-  void Begin() { Add(BoundOf({}, *bounders_[0], std::min(kRootAsks, options_.question_limit))); }
+  // Of all labellings. Better plans are looked for on the way, since they decide which labels are left.
+  void Begin() {
+    StepRegion all;
+    for (int round = 0; round < kRootRounds; ++round) {
+      const int asks = std::min(kRootAsks / kRootRounds, options_.question_limit - questions_);
+      const bool was_known = best_ != nullptr;
+      const double before = BestCost();
+      Add(BoundOf(std::move(all), *bounders_[0], asks));
+      if (open_.empty() || Finished()) return;
+      Recombine();
+      const bool better = best_ != nullptr && (!was_known || BestCost() < before);
+      if (round + 1 == kRootRounds || (!better && round > 0)) return;
+      all = std::move(open_.back());
+      open_.pop_back();
+      all.split.reset();
+    }
+  }
 
   void Run() {
     while (!open_.empty() && !Finished()) {
@@ -60,10 +83,12 @@ class RegionSearch {
       StepRegion region = std::move(*least);
       open_.erase(least);
       Divide(std::move(region));
+      if (!open_.empty() && !Finished()) Recombine();
       if (options_.progress && best_ != nullptr) options_.progress(best_->cost, Bound());
     }
   }
 
+  double work() const { return work_; }
   bool feasible() const { return best_ != nullptr; }
   const StepPlan& best() const { return *best_; }
   // No labelling takes less.
@@ -92,7 +117,9 @@ class RegionSearch {
     questions_ += static_cast<int>(outcome.found.size());
     for (StepPlanPtr& plan : outcome.found) {
       Keep(plan);
-      known_.push_back(std::move(plan));
+      const bool is_new = std::ranges::none_of(
+          known_, [&](const StepPlanPtr& other) { return other->labels == plan->labels; });
+      if (is_new) known_.push_back(std::move(plan));
     }
     StepRegion& region = outcome.region;
     if (region.bound >= Target() || (!region.split && region.exactly)) {
@@ -109,6 +136,32 @@ class RegionSearch {
     const bool better = best_ == nullptr || plan->cost < best_->cost * (1 - kSame) ||
                         (plan->cost <= best_->cost && plan->time.Serial() < best_->time.Serial());
     if (better) best_ = plan;
+  }
+
+  // Plans that were met are good in some parts and bad in others, at prices that suit none of them. The best
+  // labelling of which each label is that of some plan is found fast: there are few such labels.
+  void Recombine() {
+    if (!recombines_ || known_.size() < recombined_ + std::max(kNewPlans, recombined_ / 4)) return;
+    recombined_ = known_.size();
+    std::vector<std::vector<bool>> met;
+    for (size_t v = 0; v < problem_.variables.size(); ++v) {
+      std::vector<bool>& labels = met.emplace_back(problem_.variables[v].times.size(), false);
+      for (const StepPlanPtr& plan : known_) labels[static_cast<size_t>(plan->labels[v])] = true;
+      if (best_ != nullptr) labels[static_cast<size_t>(best_->labels[v])] = true;
+    }
+    const bool limited = problem_.usage_limit < std::numeric_limits<int64_t>::max();
+    const ReducedStep part = Reduce(problem_, limited, met);
+    if (!part.feasible) return;
+    StepOptions options = options_;
+    options.work_limit *= kRecombinationShare;
+    options.question_limit = std::min(kRecombinationQuestions, options_.question_limit);
+    options.time_limit_s = deadline_.left_s();
+    options.threads = 1;
+    options.cutoff = std::min(options_.cutoff, BestCost());
+    options.progress = nullptr;
+    const StepSolution found = SearchReduced(part.problem, options, /*recombines=*/false);
+    work_ += found.work;
+    if (found.feasible) Offer(part.Restore(found.labels));
   }
 
   // Both halves are bounded with what was known before, so that it does not matter which is first.
@@ -149,6 +202,8 @@ class RegionSearch {
   }
 
   const StepProblem& problem_;
+  const bool recombines_;
+  size_t recombined_ = 0;  // so many plans were known
   const StepOptions& options_;
   const Deadline deadline_;
   const StepMoments moments_;
@@ -188,15 +243,16 @@ StepOptions ForMemory(const StepOptions& options) {
 }
 
 // Searches a problem that is reduced already.
-StepSolution SearchReduced(const StepProblem& problem, const StepOptions& options) {
-  RegionSearch search(problem, options);
+StepSolution SearchReduced(const StepProblem& problem, const StepOptions& options,
+                           bool recombines) {
+  RegionSearch search(problem, options, recombines);
   search.Begin();
   StepSolution solution;
   if (!search.feasible() && search.Bound() < options.cutoff) {
     // Prices led to nothing that fits; perhaps nothing does.
     StepOptions memory = ForMemory(options);
     memory.cutoff = 0.5;  // bytes
-    const StepSolution fitting = SearchReduced(WithoutTimes(problem), memory);
+    const StepSolution fitting = SearchReduced(WithoutTimes(problem), memory, false);
     if (fitting.feasible && fitting.cost == 0) {
       search.Offer(fitting.labels);
     } else if (fitting.lower_bound >= memory.cutoff) {
@@ -205,6 +261,7 @@ StepSolution SearchReduced(const StepProblem& problem, const StepOptions& option
     }
   }
   search.Run();
+  solution.work = search.work();
   solution.lower_bound = search.Bound();
   solution.feasible = search.feasible();
   if (!solution.feasible) return solution;
@@ -231,7 +288,7 @@ StepSolution SolutionOf(const StepProblem& problem, const StepOptions& options) 
 
 }  // namespace
 
-StepSolution SearchStep(StepProblem problem, const StepOptions& options) {
+static StepSolution SearchWhole(StepProblem problem, const StepOptions& options, bool recombines) {
   StepSolution start = SolutionOf(problem, options);
   StepOptions below = options;  // what is known already
   below.cutoff = std::min(options.cutoff, start.cost);
@@ -241,17 +298,22 @@ StepSolution SearchStep(StepProblem problem, const StepOptions& options) {
   StepSolution solution;
   solution.lower_bound = kForbidden;
   if (!reduced.feasible) return solution;
-  solution = SearchReduced(reduced.problem, below);
+  solution = SearchReduced(reduced.problem, below, recombines);
   if (solution.feasible) solution.labels = reduced.Restore(solution.labels);
   if (start.cost > solution.cost) return solution;
   start.lower_bound = std::min(solution.lower_bound, start.cost);
   return start.feasible ? start : solution;
 }
 
+StepSolution SearchStep(StepProblem problem, const StepOptions& options) {
+  return SearchWhole(std::move(problem), options, /*recombines=*/true);
+}
+
 LeastMemory FindLeastMemory(const StepProblem& problem, const StepOptions& options) {
   StepProblem memory = WithoutTimes(problem);
   memory.usage_limit = 0;
-  const StepSolution solution = SearchStep(std::move(memory), ForMemory(options));
+  const StepSolution solution =
+      SearchWhole(std::move(memory), ForMemory(options), /*recombines=*/false);
   return {solution.feasible ? static_cast<int64_t>(std::ceil(solution.cost))
                             : std::numeric_limits<int64_t>::max(),
           static_cast<int64_t>(std::floor(solution.lower_bound))};

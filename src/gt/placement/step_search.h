@@ -41,6 +41,7 @@ struct StepSolution {
   double cost = kForbidden;  // of the step, and of memory above the limit
   // No labelling that fits takes less; infinite if there is none. At most the cutoff.
   double lower_bound = 0;
+  double work = 0;  // entries of tables that the search went over
 };
 
 // Deterministic without a time limit. The problem is given up once it has been reduced: its matrices
