@@ -33,6 +33,42 @@ std::vector<bool> BeforeGathers(const Graph& graph, const Dependencies& dependen
   return before;
 }
 
+bool OnlyMoves(const Operator& op) {
+  return op.work == Work::kView || op.work == Work::kClone || op.work == Work::kMove;
+}
+
+// What is waited for in ranks' shards: of a sum, all ranks have the same.
+bool AwaitsShards(const Node& node) {
+  if (node.op().collective != Collective::kWait || node.operand(0)->is_input()) return false;
+  const Collective launched = node.operand(0)->producer()->op().collective;
+  return launched != Collective::kNone && launched != Collective::kAllReduce;
+}
+
+// On its way to where it is kept a gradient may take several collectives: ranks pad, trim and cut what is
+// between and after them as their shards want it. Moves that only collectives and other moves come after,
+// and such a collective before.
+std::vector<bool> BetweenLastCollectives(const Dependencies& dependencies) {
+  const auto count = static_cast<size_t>(dependencies.count());
+  std::vector<bool> leaves(count), between(count);
+  for (size_t number = count; number-- > 0;) {
+    const auto at = static_cast<int32_t>(number);
+    const Operator& op = dependencies.node(at)->op();
+    bool all = OnlyMoves(op) || op.collective != Collective::kNone;
+    for (int32_t user : dependencies.UsersOf(at)) all = all && leaves[static_cast<size_t>(user)];
+    leaves[number] = all;
+  }
+  for (size_t number = 0; number < count; ++number) {
+    const auto at = static_cast<int32_t>(number);
+    if (!leaves[number] || !OnlyMoves(dependencies.node(at)->op())) continue;
+    for (int32_t needed : dependencies.NeededBy(at)) {
+      const bool shards =
+          AwaitsShards(*dependencies.node(needed)) && leaves[static_cast<size_t>(needed)];
+      if (shards || between[static_cast<size_t>(needed)]) between[number] = true;
+    }
+  }
+  return between;
+}
+
 // A gradient shard is the result of a reduce-scatter after which at most replicas are summed. After
 // reduce-scatters of activations (tensor parallelism) other collectives follow.
 std::vector<bool> AfterReductions(const Dependencies& dependencies) {
@@ -48,10 +84,12 @@ std::vector<bool> AfterReductions(const Dependencies& dependencies) {
     const bool launches = !QueueOf(node).empty();
     quiet[number] = behind && (!launches || node.op().collective == Collective::kAllReduce);
   }
+  const std::vector<bool> between = BetweenLastCollectives(dependencies);
   for (size_t number = 0; number < count; ++number) {
     for (int32_t needed : dependencies.NeededBy(static_cast<int32_t>(number))) {
       own[number] = own[number] || own[static_cast<size_t>(needed)];
     }
+    own[number] = own[number] || between[number];
   }
   return own;
 }

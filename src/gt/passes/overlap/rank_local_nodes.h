@@ -16,7 +16,7 @@ struct RankLocalNodes {
   // By number. A gather whose ancestors are parameters alone, or one of these ancestors.
   std::vector<bool> before_gather;
   // By number. Handles this rank's shard: what is before a gather (not the gather itself), and what
-  // is after the last reduction of a gradient.
+  // is after the last reduction of a gradient, or between its last collectives.
   std::vector<bool> own;
 };
 

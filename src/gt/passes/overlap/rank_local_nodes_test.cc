@@ -56,6 +56,26 @@ TEST(RankLocalNodes, AreWhatComesBeforeAGatherAndBehindTheLastReduction) {
   EXPECT_EQ(Marked(parts.own, ties), (std::set<std::string>{"cast", "pad", "r", "rw", "n"}));
 }
 
+// A gradient that is reduced along one axis and gathered along another: what a rank pads and trims after the
+// first collective is its own business, what it does before is everybody's.
+TEST(RankLocalNodes, AreWhatIsBetweenTheLastCollectivesOfAGradient) {
+  auto graph = Parse(R"(graph @step(%x: input "x" f32[8, 4]) {
+    %y = aten::neg(%x) : f32[8, 4]
+    %even = aten::constant_pad_nd(%y, pad = [0, 0, 0, 2]) : f32[10, 4]
+    %a = _c10d_functional::reduce_scatter_tensor(%even, reduce_op = "sum", group_size = 2, group_name = "tp") : f32[5, 4]
+    %aw = _c10d_functional::wait_tensor(%a) : f32[5, 4]
+    %pad = aten::constant_pad_nd(%aw, pad = [0, 0, 0, 1]) : f32[6, 4]
+    %copy = aten::clone(%pad) : f32[6, 4]
+    %b = _c10d_functional::all_gather_into_tensor(%copy, group_size = 3, group_name = "fsdp") : f32[18, 4]
+    %bw = _c10d_functional::wait_tensor(%b) : f32[18, 4]
+    %part = aten::slice.Tensor(%bw, end = 17) : f32[17, 4]
+    return result "b" %part
+  })");
+  Dependencies ties(*graph);
+  RankLocalNodes parts(*graph, ties);
+  EXPECT_EQ(Marked(parts.own, ties), (std::set<std::string>{"pad", "copy", "b", "bw", "part"}));
+}
+
 // The last rank has a shorter shard and pads it: its plan must be that of the others.
 TEST(RankLocalNodes, DoNotCountInThePeakThatPlansGoBy) {
   auto whole = Step(2), shorter = Step(1);
