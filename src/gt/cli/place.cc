@@ -22,6 +22,7 @@
 #include "gt/compile/find_placement.h"
 #include "gt/compile/global_step.h"
 #include "gt/compile/memory_capacity.h"
+#include "gt/compile/single_device_step.h"
 #include "gt/config/command_line.h"
 #include "gt/job/config.h"
 #include "gt/placement/hand_layouts.h"
@@ -117,7 +118,7 @@ class Placer {
         flags_(flags),
         ranks_(std::max<int64_t>(1, config.ranks)),
         start_(Clock::now()) {
-    graph_ = flags.graph.empty() ? CaptureGlobalStep(config, ranks_) : ReadGraph(flags.graph);
+    graph_ = flags.graph.empty() ? CaptureSingleDeviceStep(config, ranks_) : ReadGraph(flags.graph);
     captured_ = Clock::now();
   }
 

@@ -1,9 +1,7 @@
 #include "gt/compile/global_step.h"
 
 #include <algorithm>
-#include <utility>
 
-#include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
 #include "gt/job/config.h"
 
@@ -31,16 +29,6 @@ Config GlobalConfig(const Config& config, int64_t ranks, const LanguageModel& mo
     global.training.loss_chunks = LossConfigOf(local, model).chunks;
   }
   return global;
-}
-
-std::unique_ptr<Graph> CaptureGlobalStep(const Config& config, int64_t ranks) {
-  const ModelPtr model = BuildConfiguredModel(config);
-  // A step for a GPU can be looked at on a machine without one.
-  const c10::Device device =
-      config.device == DeviceChoice::kCuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
-  const Config global = GlobalConfig(config, ranks, *model);
-  CompiledStep step = Compile({.model = *model, .config = global, .device = device});
-  return std::move(step.graph);
 }
 
 }  // namespace gt

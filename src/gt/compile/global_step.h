@@ -1,10 +1,8 @@
-// The train step as one device would run it with the batch of all ranks: what placement starts from.
+// The job of one device with the batch of all ranks, whose step placement starts from.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
-#include "gt/ir/graph.h"
 #include "gt/models/model.h"
 
 namespace gt {
@@ -17,8 +15,5 @@ int64_t GlobalBatch(const Config& config, int64_t ranks);
 // The configuration of a job on one device with the batch of all ranks. The loss is taken in as many parts
 // as a rank of the job takes it in.
 Config GlobalConfig(const Config& config, int64_t ranks, const LanguageModel& model);
-
-// Captured with global shapes, after the passes that a job on one rank would run.
-std::unique_ptr<Graph> CaptureGlobalStep(const Config& config, int64_t ranks);
 
 }  // namespace gt

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "gt/base/error.h"
+#include "gt/compile/configured_model.h"
 #include "gt/compile/global_step.h"
 #include "gt/compile/placed_step.h"
 #include "gt/compile/step_capture.h"
@@ -26,6 +27,13 @@ using placement::ClassPieces;
 using placement::Pieces;
 using placement::Plan;
 
+// A job verifies its step once, after all passes.
+PassManagerOptions Unchecked() {
+  PassManagerOptions options;
+  options.check_changed = options.verify_each = false;
+  return options;
+}
+
 // What is recomputed is placed like any other node, and what memory holds under the policy is what a
 // search counts.
 void ApplyPolicy(Graph& graph, const Config& config) {
@@ -34,7 +42,7 @@ void ApplyPolicy(Graph& graph, const Config& config) {
   passes.push_back(std::make_unique<ApplyMemoryPolicy>(
       MemoryPolicyOptions{config.compile.memory_policy, config.compile.full_recompute_save_ops}));
   passes.push_back(std::make_unique<Rematerialize>());
-  PassManager(std::move(passes), {}).Run(graph);
+  PassManager(std::move(passes), Unchecked()).Run(graph);
 }
 
 EpOverlapSection NoChunks() {
@@ -65,10 +73,20 @@ class FinestShards {
   int64_t count_ = 1;
 };
 
+Captured CaptureWhole(const StepRequest& request, int64_t ranks, const EpOverlapSection& overlap,
+                      int64_t shards) {
+  const Config global = GlobalConfig(request.config, ranks, request.model);
+  Captured captured = CaptureUncompiled({request.model, global, request.device}, overlap, shards);
+  CleanForPlacement(*captured.graph);
+  ApplyPolicy(*captured.graph, request.config);
+  captured.graph->NumberNodes();
+  return captured;
+}
+
 }  // namespace
 
 void CleanForPlacement(Graph& graph) {
-  PassManager(ParsePipeline("dce,canonicalize,cse,dce"), {}).Run(graph);
+  PassManager(ParsePipeline("dce,canonicalize,cse,dce"), Unchecked()).Run(graph);
 }
 
 int64_t ShardsOf(ChunkDim dim, Graph& step, const Plan& plan) {
@@ -113,12 +131,17 @@ SingleDeviceStep::SingleDeviceStep(const StepRequest& request)
       plain_(Capture(NoChunks(), /*shards=*/1)) {}
 
 Captured SingleDeviceStep::Capture(const EpOverlapSection& overlap, int64_t shards) const {
-  const Config global = GlobalConfig(request_.config, ranks_, request_.model);
-  Captured captured = CaptureUncompiled({request_.model, global, request_.device}, overlap, shards);
-  CleanForPlacement(*captured.graph);
-  ApplyPolicy(*captured.graph, request_.config);
-  captured.graph->NumberNodes();
-  return captured;
+  return CaptureWhole(request_, ranks_, overlap, shards);
+}
+
+std::unique_ptr<Graph> CaptureSingleDeviceStep(const Config& config, int64_t ranks) {
+  const ModelPtr model = BuildConfiguredModel(config);
+  // A step for a GPU can be looked at on a machine without one.
+  const c10::Device device =
+      config.device == DeviceChoice::kCuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
+  return std::move(
+      CaptureWhole({.model = *model, .config = config, .device = device}, ranks, NoChunks(), 1)
+          .graph);
 }
 
 Captured SingleDeviceStep::For(const Plan& plan, const EpOverlapSection& overlap) {

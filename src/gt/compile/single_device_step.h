@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <tuple>
 
 #include "gt/compile/step_request.h"
@@ -36,6 +37,9 @@ class SingleDeviceStep {
   using OpenDim = std::tuple<ChunkDim, int64_t, int64_t>;  // dimension, chunks, shards
   std::map<OpenDim, Captured> open_;
 };
+
+// Its graph alone, for a job that is only looked at.
+std::unique_ptr<Graph> CaptureSingleDeviceStep(const Config& config, int64_t ranks);
 
 // Into how many shards the plan cuts the batch, or the sequence, of the step's tokens at the most, in any
 // value: each of its shards anywhere is a multiple of one of so many.

@@ -68,8 +68,8 @@ std::optional<StepPlan> PlanStep(Job& job) {
     plan.overlap_table = OverlapTable(graph, *plan.compiled.predicted, curve.peak);
   }
   if (job.config.training.check_memory) RequireFit(job, graph, curve);
-  plan.cuda_graphs = RecordsSteps(job.config) &&
-                     (!job.config.training.check_memory || RecordingsFit(job, curve));
+  plan.cuda_graphs =
+      RecordsSteps(job.config) && (!job.config.training.check_memory || RecordingsFit(job, curve));
   return plan;
 }
 
