@@ -4,9 +4,11 @@
   bench/bits.py [--gt PATH] [--device cpu|cuda] [--flavor tiny] [--steps 20] [--jobs N] [--only PATTERN]
 
 A row is a set of runs of one job: eager, captured with generated kernels and without, every memory policy, with CUDA
-graphs and without; chunked steps; expert-parallel ranks; placed steps. Exits with 1 if a row has two hashes.
+graphs and without; chunked steps; expert-parallel ranks; placed steps. Exits with 1 if a row has two hashes. On a GPU
+the last lines count the generated kernels that were admitted and say which were left to operators, and why.
 """
 import argparse
+import collections
 import concurrent.futures
 import os
 import pathlib
@@ -62,8 +64,8 @@ def rows(flavor):
             yield f"{family} {dtype_name} dropout", job, {"eager": EAGER, "kernels": [], "full": POLICIES["full"]}
 
 
-def final_state(options, flags):
-    """Hash of the state after the last step, or what went wrong."""
+def final_state(options, flags, kernels):
+    """Hash of the state after the last step, or what went wrong. Counts generated kernels in `kernels`."""
     with tempfile.TemporaryDirectory() as folder:
         command = [options.gt, "train", "--device", options.device, "--training.deterministic", "--training.steps",
                    str(options.steps), "--training.seq_len", "64", "--training.local_batch_size", "2",
@@ -75,6 +77,10 @@ def final_state(options, flags):
         said = done.stdout + done.stderr
         # A run that has said its hash has ended well, whatever a library does afterwards.
         found = re.search(r"state hash ([0-9a-f]{16})", said)
+        for admitted in re.findall(r"generated kernels: .* (\d+) admitted", said):
+            kernels["admitted"] += int(admitted)
+        for left in re.findall(r"left to operators: (.*)", said):
+            kernels.update(re.sub(r" *[0-9.]+ ms", "", one) for one in left.split("; "))
         return found.group(1) if found else "failed: " + "; ".join(said.strip().splitlines()[-2:])
 
 
@@ -88,8 +94,9 @@ def main():
     parser.add_argument("--only", default="", help="rows whose name contains this regular expression")
     options = parser.parse_args()
     equal = different = 0
+    kernels = collections.Counter()
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        pending = [(name, {run: pool.submit(final_state, options, job + flags) for run, flags in runs.items()})
+        pending = [(name, {run: pool.submit(final_state, options, job + flags, kernels) for run, flags in runs.items()})
                    for name, job, runs in rows(options.flavor) if re.search(options.only, name)]
         for name, runs in pending:
             states = {run: future.result() for run, future in runs.items()}
@@ -101,6 +108,10 @@ def main():
                 for run, state in states.items():
                     print(f"    {run:<16} {state}", flush=True)
     print(f"{equal} rows equal, {different} different")
+    if options.device == "cuda":
+        print(f"generated kernels, over all runs: {kernels.pop('admitted', 0)} admitted, {kernels.total()} left to operators")
+        for why, times in kernels.most_common():
+            print(f"    {times:>4} x {why}")
     sys.exit(different > 0)
 
 

@@ -216,6 +216,57 @@ constexpr const char* kSwiGlu =
   return result "y" %y
 })";
 
+// Rotation of queries by their positions. Which of its products ATen rounds is found by comparison, and the
+// wrong ones differ in one of many bf16 results only.
+std::string Rope(int64_t length, int64_t heads) {
+  return fmt::format(
+      R"(graph @one(%x: input "x" bf16[{0}, {1}, 4] @cuda:0, %f: input "f" c64[{0}, 1, 2] @cuda:0) {{
+  %y = gt::fused([%x, %f], body = graph @fused(%x: input "x" bf16[{0}, {1}, 4] @cuda:0, %f: input "f" c64[{0}, 1, 2] @cuda:0) {{
+    %c = aten::_to_copy(%x, dtype = f32) : f32[{0}, {1}, 4] @cuda:0
+    %v = aten::view(%c, size = [{0}, {1}, 2, 2]) : f32[{0}, {1}, 2, 2] @cuda:0
+    %z = aten::view_as_complex(%v) : c64[{0}, {1}, 2] @cuda:0
+    %m = aten::mul.Tensor(%z, %f) : c64[{0}, {1}, 2] @cuda:0
+    %r = aten::view_as_real(%m) : f32[{0}, {1}, 2, 2] @cuda:0
+    %w = aten::view(%r, size = [{0}, {1}, 4]) : f32[{0}, {1}, 4] @cuda:0
+    %b = aten::_to_copy(%w, dtype = bf16) : bf16[{0}, {1}, 4] @cuda:0
+    return result "b" %b
+  }}) : bf16[{0}, {1}, 4] @cuda:0
+  return result "y" %y
+}})",
+      length, heads);
+}
+
+TEST_F(FusedOnGpu, FewElementsTellFormsApartAsManyDo_gpu) {
+  const auto forms_compared = [&](int64_t length, int64_t heads) {
+    const auto graph = Parse(Rope(length, heads));
+    const testing::TempFolder store;
+    const FusedKernels kernels(*graph, at::Device(at::kCUDA, 0), store.path());
+    EXPECT_EQ(kernels.report().missing, "");
+    for (const std::string& why : kernels.report().rejected) {
+      EXPECT_EQ(why.find("bits differ"), std::string::npos) << why;
+    }
+    return kernels.report().compared;
+  };
+  const int64_t forms = forms_compared(4096, 256);
+  for (int64_t length : {1, 2, 5, 64}) EXPECT_EQ(forms_compared(length, 3), forms) << length;
+}
+
+// A view that repeats its elements, and begins where vectors cannot.
+TEST_F(FusedOnGpu, RepeatedElementsAreRealigned_gpu) {
+  ExpectSameBits(
+      [&](Graph& body, const OneGroup& group) {
+        Value* row = group.Input(DType::kBFloat16, {Dim(1), Dim(512)});
+        Value* rows = NodeBuilder(body, "aten::expand")
+                          .Set("self", row)
+                          .Set("size", std::vector<Dim>{Dim(64), Dim(512)})
+                          .Result();
+        Value* other = group.Input(DType::kBFloat16, {Dim(64), Dim(512)});
+        return std::vector<Value*>{
+            NodeBuilder(body, "aten::mul.Tensor").Set("self", rows).Set("other", other).Result()};
+      },
+      "expand");
+}
+
 TEST_F(FusedOnGpu, DamagedStoresCostTimeAndNothingElse_gpu) {
   const auto graph = Parse(kSwiGlu);
   const auto options = at::TensorOptions(at::Device(at::kCUDA, 0)).dtype(at::kBFloat16);

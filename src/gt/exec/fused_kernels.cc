@@ -79,10 +79,13 @@ class CudaKernel : public FusedKernel {
     return launch;
   }
 
-  // Vectors are loaded as one: what begins elsewhere is first copied to where they can be.
+  // Vectors are loaded as one: what begins elsewhere is first copied to where they can be, with its gaps and
+  // with elements that several positions share.
   static at::Tensor Realigned(const at::Tensor& tensor) {
-    at::Tensor copy = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
-    return copy.copy_(tensor);
+    if (tensor.numel() == 0) return tensor;
+    int64_t extent = 1;
+    for (int64_t d = 0; d < tensor.dim(); ++d) extent += (tensor.size(d) - 1) * tensor.stride(d);
+    return tensor.as_strided({extent}, {1}).clone().as_strided(tensor.sizes(), tensor.strides(), 0);
   }
 
   void Run(std::span<const at::Tensor> inputs, const Launch& launch,
@@ -140,7 +143,7 @@ class LoadedKernels {
 
   std::mutex mutex;  // held while kernels are loaded and compared
   std::map<std::pair<int, std::string>, void*> functions;  // by device and key
-  std::map<std::string, std::string> verdicts;  // by key and sizes: why not; empty: admitted
+  std::map<std::string, Verdict> verdicts;                 // by key and sizes
 };
 
 // Indices that do not fit into 32 bits, or may not.
@@ -174,7 +177,9 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
 // Verdicts hold for one device, one libtorch and one set of sizes: ATen chooses its kernels by them.
 std::string VerdictKey(const std::string& key, const KernelSource& source, SymbolValues symbols,
                        const std::string& device) {
-  std::string text = fmt::format("{} {} libtorch {}", key, device, TORCH_VERSION);
+  constexpr int kAdmission = 2;  // raised when more is asked of kernels
+  std::string text =
+      fmt::format("{} {} libtorch {} admission {}", key, device, TORCH_VERSION, kAdmission);
   for (const Dim& dim : source.sizes) text += fmt::format(" {}", dim.Evaluate(symbols));
   text += fmt::format(" {}", source.threads.Evaluate(symbols));
   return fusion::LongHash(text);
@@ -247,14 +252,14 @@ class KernelMaker {
       if (functions[i] == nullptr) continue;
       const std::string key = VerdictKey(compiled[i].key, one.source, symbols_, DeviceName());
       auto kernel = std::make_shared<CudaKernel>(*one.body, one.source, functions[i], device_);
-      const std::string& verdict = VerdictOn(loaded, key, *kernel, *one.body);
-      if (verdict.empty()) {
+      const Verdict& verdict = VerdictOn(loaded, key, *kernel, *one.body);
+      if (verdict.admitted()) {
         report_.admitted += admitted.insert(i).second;
         kernels_[one.node] = std::move(kernel);
-      } else if (form + 1 < one.source.forms) {
+      } else if (!verdict.same_bits && form + 1 < one.source.forms) {
         again.push_back(std::move(one));
       } else if (rejected.insert(i).second) {
-        report_.rejected.push_back(fmt::format("{} ({})", one.source.name, verdict));
+        report_.rejected.push_back(fmt::format("{} ({})", one.source.name, verdict.reason));
       }
     }
     report_.admission_seconds += SecondsSince(start);
@@ -295,25 +300,25 @@ class KernelMaker {
     return functions;
   }
 
-  const std::string& VerdictOn(LoadedKernels& loaded, const std::string& key,
-                               const FusedKernel& kernel, const Graph& body) {
-    auto [verdict, fresh] = loaded.verdicts.try_emplace(key);
-    if (!fresh) return verdict->second;
+  const Verdict& VerdictOn(LoadedKernels& loaded, const std::string& key, const FusedKernel& kernel,
+                           const Graph& body) {
+    auto [entry, fresh] = loaded.verdicts.try_emplace(key);
+    Verdict& verdict = entry->second;
+    if (!fresh) return verdict;
     const std::string file = key + ".verdict";
-    if (auto stored = store_.Find(file)) {
-      verdict->second = *stored;
-    } else {
-      ++report_.compared;
-      try {
-        verdict->second = ReasonToReject(kernel, body, symbols_, device_);
-        store_.Put(file, verdict->second);
-      } catch (const c10::Error& error) {
-        // Not stored: with more memory, or another neighbour on the device, it may go well.
-        verdict->second = fmt::format("it could not be compared: {}",
-                                      Split(error.what_without_backtrace(), '\n').front());
-      }
+    if (const auto text = store_.Find(file)) {
+      if (auto stored = VerdictFrom(*text)) return verdict = std::move(*stored);
     }
-    return verdict->second;
+    ++report_.compared;
+    try {
+      verdict = Admit(kernel, body, symbols_, device_);
+      store_.Put(file, Stored(verdict));
+    } catch (const c10::Error& error) {
+      // Not stored: with more memory, or another neighbour on the device, it may go well.
+      verdict.reason = fmt::format("it could not be compared: {}",
+                                   Split(error.what_without_backtrace(), '\n').front());
+    }
+    return verdict;
   }
 
   const std::string& DeviceName() {
