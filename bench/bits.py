@@ -2,6 +2,7 @@
 """Runs that must end in the same bits, compared by the hash of their final state.
 
   bench/bits.py [--gt PATH] [--device cpu|cuda] [--flavor tiny] [--steps 20] [--jobs N] [--only PATTERN]
+                [--keep DIR]
 
 A row is a set of runs of one job: eager, captured with generated kernels and without, every memory policy, with CUDA
 graphs and without; chunked steps; expert-parallel ranks; placed steps. Exits with 1 if a row has two hashes. On a GPU
@@ -36,7 +37,8 @@ KERNELS = {
     "no graphs": ["--compile.cuda_graphs=false"],
     "backend": BACKEND,
 }
-POLICIES = {policy: ["--compile.memory_policy", policy] for policy in ("default", "eager", "full", "sac_and_offload")}
+POLICIES = {f"policy {policy}": ["--compile.memory_policy", policy]
+            for policy in ("default", "eager", "full", "sac_and_offload")}
 CHUNKS = ["--compile.ep_overlap.enabled"]
 BY_MODULE = ["--compile.ep_overlap.strategy", "eager"]
 STRICT = ["--compile.ep_overlap.disable_early_grad_accumulation"]
@@ -50,31 +52,35 @@ def rows(flavor):
             for attention in ("sdpa", "flex"):
                 job = [*model, "--model.attn", attention, "--training.mixed_precision_param", dtype]
                 name = f"{family} {dtype_name} {attention}"
-                policies = POLICIES if attention == "sdpa" else {"full": POLICIES["full"]}
+                policies = POLICIES if attention == "sdpa" else {"policy full": POLICIES["policy full"]}
                 yield name, job, {"eager": EAGER, **KERNELS, **policies}
                 placed = [*job, "--ranks", "4", "--mesh", "2x2", "--compile.enable_autoparallel"]
                 yield f"{name} placed", placed, {"kernels": [], "operators": NO_KERNELS, "backend": BACKEND}
                 if experts:
                     yield f"{name} chunks", [*job, *CHUNKS], {"eager": [*EAGER, *BY_MODULE], "by module": BY_MODULE,
-                                                              "graph": STRICT, "full": [*STRICT, *POLICIES["full"]]}
+                                                              "graph": STRICT, "policy full": [*STRICT, *POLICIES["policy full"]]}
                     ranks = [*job, "--ranks", "4", "--parallelism.expert_parallel_degree", "4"]
                     yield f"{name} EP 4", ranks, {"eager": EAGER, "kernels": [], "operators": NO_KERNELS,
                                                   "no graphs": KERNELS["no graphs"], **policies}
             job = [*model, "--model.dropout", "0.1", "--training.mixed_precision_param", dtype]
-            yield f"{family} {dtype_name} dropout", job, {"eager": EAGER, "kernels": [], "full": POLICIES["full"]}
+            yield f"{family} {dtype_name} dropout", job, {"eager": EAGER, "kernels": [], "policy full": POLICIES["policy full"]}
 
 
-def final_state(options, flags, kernels):
+def final_state(options, name, flags, kernels):
     """Hash of the state after the last step, or what went wrong. Counts generated kernels in `kernels`."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(options.keep or temporary) / re.sub("[^a-z0-9_]+", "_", name.lower())
         command = [options.gt, "train", "--device", options.device, "--training.deterministic", "--training.steps",
                    str(options.steps), "--training.seq_len", "64", "--training.local_batch_size", "2",
-                   "--checkpoint.last_save_in_hf=false", "--dump_folder", folder, *flags]
+                   "--checkpoint.last_save_in_hf=false", "--dump_folder", str(folder), *flags]
         if options.device == "cuda" and "--ranks" in flags:
             command.append("--debug.share_gpu")
         done = subprocess.run(command, capture_output=True, text=True,
                               env={"GT_HOME": str(ROOT), "CUBLAS_WORKSPACE_CONFIG": ":4096:8", **os.environ})
         said = done.stdout + done.stderr
+        if options.keep:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "log.txt").write_text(said)
         # A run that has said its hash has ended well, whatever a library does afterwards.
         found = re.search(r"state hash ([0-9a-f]{16})", said)
         for admitted in re.findall(r"generated kernels: .* (\d+) admitted", said):
@@ -91,12 +97,13 @@ def main():
     parser.add_argument("--flavor", default="debugmodel", help="or tiny")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--keep", default="", help="folder for the logs, losses and plans of all runs")
     parser.add_argument("--only", default="", help="rows whose name contains this regular expression")
     options = parser.parse_args()
     equal = different = 0
     kernels = collections.Counter()
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        pending = [(name, {run: pool.submit(final_state, options, job + flags, kernels) for run, flags in runs.items()})
+        pending = [(name, {run: pool.submit(final_state, options, f"{name} {run}", job + flags, kernels) for run, flags in runs.items()})
                    for name, job, runs in rows(options.flavor) if re.search(options.only, name)]
         for name, runs in pending:
             states = {run: future.result() for run, future in runs.items()}

@@ -31,6 +31,7 @@ constexpr auto kWithoutBearing = std::to_array<OptionWithoutBearing>({
     {"debug.collectives_of_one", "changes no number"},
     {"debug.share_gpu", "changes no number"},
     {"debug.free_collectives", "changes no number"},
+    {"debug.fill_memory", "changes no number"},
     {"debug.host_memory_gb", "changes no number"},
     {"debug.fault", "changes no number"},
     // What is written and reported.

@@ -150,10 +150,10 @@ void SetThreads(int64_t threads) {
   if (threads > 0) at::set_num_threads(static_cast<int>(threads));
 }
 
-void SetDeterministic(bool on) {
+void SetDeterministic(bool on, bool fill_memory) {
   PrepareEnvironment(on);
   at::globalContext().setDeterministicAlgorithms(on, /*warn_only=*/false);
-  at::globalContext().setDeterministicFillUninitializedMemory(false);
+  at::globalContext().setDeterministicFillUninitializedMemory(fill_memory);
 }
 
 std::string_view Float32Products() {

@@ -30,7 +30,7 @@ bool CudaUsable();
 void SetThreads(int64_t threads);
 
 // Only kernels that give the same bits in every run; an operator without such a kernel is an error.
-void SetDeterministic(bool on);
+void SetDeterministic(bool on, bool fill_memory = false);
 
 // What matrix products of float32 numbers are computed in on a GPU: "float32", or "TF32", which
 // rounds their operands to 10 bits (TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1 asks for it).

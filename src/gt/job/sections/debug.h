@@ -23,6 +23,9 @@ struct DebugSection {
   GT_OPTION(bool, free_collectives, false, Any(),
             "with comm.backend emulated: run collectives in no time, in a step that is planned as "
             "if they took theirs; shows what its compute alone takes");
+  GT_OPTION(bool, fill_memory, false, Any(),
+            "with training.deterministic: fill memory with NaN before it is used, so that a kernel "
+            "that reads what nothing has written changes the state hash");
   GT_OPTION(double, host_memory_gb, 0.0, Within(0, 1048576),
             "GiB of host memory that offloaded activations find on this machine, to try what "
             "happens when it is full; 0: what there is");
