@@ -79,21 +79,53 @@ TEST(PlacedStep, RandomPlansOfFlexAttentionAndDropout) {
   ExpectRandomPlans({.mesh = "2x2", .change = UseFlexAndDropout}, 2);
 }
 
-// Three hundred, of every kind.
-TEST(PlacedStep, ManyRandomPlans_slow) {
+// Three hundred plans of every kind, ten to a test, so that the tests can run side by side.
+struct PlansOfTen {
+  Case which;
+  std::string kind;
+  uint64_t first_seed = 0;
+  friend void PrintTo(const PlansOfTen& plans, std::ostream* out) { *out << plans.kind; }
+};
+
+std::vector<PlansOfTen> ThreeHundred() {
   const auto odd = [](Config& config) { config.model.vocab_size = 259; };
-  const uint64_t seed = 1000;
-  ExpectRandomPlans({.mesh = "4"}, 40, seed);
-  ExpectRandomPlans({.mesh = "2x2"}, 40, seed);
-  ExpectRandomPlans({.model = "qwen3", .mesh = "4x2", .batch = 8}, 20, seed);
-  ExpectRandomPlans({.mesh = "2x2x2", .batch = 8}, 20, seed);
-  ExpectRandomPlans({.mesh = "2x2", .change = UseFlexAndDropout}, 40, seed);
-  ExpectRandomPlans({.mesh = "3", .batch = 5, .change = odd}, 30, seed);
-  ExpectRandomPlans({.mesh = "3x2", .batch = 7, .change = odd}, 20, seed);
-  ExpectRandomPlans({.model = "qwen3", .flavor = "tiny_moe", .mesh = "2x2"}, 40, seed);
-  ExpectRandomPlans({.model = "deepseek_v3", .mesh = "2x2"}, 30, seed);
-  ExpectRandomPlans({.model = "deepseek_v3", .mesh = "8", .batch = 8}, 20, seed);
+  struct Kind {
+    std::string name;
+    Case which;
+    int count;
+  };
+  const std::vector<Kind> kinds = {
+      {"llama3_4", {.mesh = "4"}, 40},
+      {"llama3_2x2", {.mesh = "2x2"}, 40},
+      {"qwen3_4x2", {.model = "qwen3", .mesh = "4x2", .batch = 8}, 20},
+      {"llama3_2x2x2", {.mesh = "2x2x2", .batch = 8}, 20},
+      {"llama3_flex_dropout_2x2", {.mesh = "2x2", .change = UseFlexAndDropout}, 40},
+      {"llama3_uneven_3", {.mesh = "3", .batch = 5, .change = odd}, 30},
+      {"llama3_uneven_3x2", {.mesh = "3x2", .batch = 7, .change = odd}, 20},
+      {"qwen3_moe_2x2", {.model = "qwen3", .flavor = "tiny_moe", .mesh = "2x2"}, 40},
+      {"deepseek_v3_2x2", {.model = "deepseek_v3", .mesh = "2x2"}, 30},
+      {"deepseek_v3_8", {.model = "deepseek_v3", .mesh = "8", .batch = 8}, 20},
+  };
+  std::vector<PlansOfTen> all;
+  for (const Kind& kind : kinds) {
+    for (int done = 0; done < kind.count; done += 10) {
+      all.push_back({kind.which, kind.name, 1000 + static_cast<uint64_t>(done)});
+    }
+  }
+  return all;
 }
+
+class ManyRandomPlans : public ::testing::TestWithParam<PlansOfTen> {};
+
+TEST_P(ManyRandomPlans, EqualOneDevice) {
+  ExpectRandomPlans(GetParam().which, 10, GetParam().first_seed);
+}
+
+INSTANTIATE_TEST_SUITE_P(PlacedStep, ManyRandomPlans, ::testing::ValuesIn(ThreeHundred()),
+                         [](const auto& info) {
+                           return fmt::format("{}_seed{}_slow", info.param.kind,
+                                              info.param.first_seed);
+                         });
 
 }  // namespace
 }  // namespace gt::placed_step_test

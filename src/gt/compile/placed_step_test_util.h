@@ -97,12 +97,16 @@ class WholeStep {
   }
 };
 
-inline at::Tensor PartOf(const at::Tensor& whole, const TensorBox& box) {
+inline at::Tensor ViewOf(const at::Tensor& whole, const TensorBox& box) {
   at::Tensor part = whole;
   for (size_t d = 0; d < box.sizes.size(); ++d) {
     part = part.narrow(static_cast<int64_t>(d), box.offset[d], box.sizes[d]);
   }
-  return part.contiguous();
+  return part;
+}
+
+inline at::Tensor PartOf(const at::Tensor& whole, const TensorBox& box) {
+  return ViewOf(whole, box).contiguous();
 }
 
 // How far a rank's results are from those of one device, each relative to the largest element of the
@@ -120,23 +124,50 @@ struct Distance {
 // Elements of tensors that are all but zero are compared with this.
 inline constexpr double kSmallestScale = 1e-3;
 
-inline Distance DistanceOf(const WholeStep& whole, const Graph& local, const PlacedStep& step,
-                           const MeshRank& rank, const std::vector<at::Tensor>& results) {
+// A rank's step under a plan and what it computed.
+struct RankRun {
+  MeshRank rank;
+  std::unique_ptr<Graph> graph;
+  PlacedStep step = {};
+  std::vector<at::Tensor> results = {};
+
+  // Where the rank's part of an output is in the whole tensor; parameters' gradients alone have parts.
+  TensorBox BoxOf(const Output& output) const { return step.inputs.at(output.name).BoxOn(rank); }
+};
+
+inline RankRun RunPlaced(const WholeStep& whole, const placement::Plan& plan, World& world) {
+  RankRun run{.rank = MeshRank(whole.mesh, world.rank()), .graph = whole.captured.graph->Clone()};
+  run.step = ApplyPlacement(*run.graph, plan, world.rank());
+  for (auto& pass : ParsePipeline("dce")) pass->Run(*run.graph);
+  Verify(*run.graph);
+  MakeMeshGroups(world, *run.graph, run.rank);
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& input : whole.captured.graph->inputs()) {
+    const at::Tensor& tensor = whole.inputs[static_cast<size_t>(input->value.index())];
+    tensors[input->name] = PartOf(tensor, run.step.inputs.at(input->name).BoxOn(run.rank));
+  }
+  std::vector<at::Tensor> inputs;
+  for (const auto& input : run.graph->inputs()) inputs.push_back(tensors.at(input->name));
+  GeneratorScope generator(at::kCPU);
+  SeedGenerator(at::kCPU, 7);
+  run.results = Program(*run.graph).Run(inputs);
+  return run;
+}
+
+inline Distance DistanceOf(const WholeStep& whole, const RankRun& run) {
   Distance distance;
-  for (size_t i = 0; i < results.size(); ++i) {
-    const Output& output = *local.outputs()[i];
+  for (size_t i = 0; i < run.results.size(); ++i) {
+    const Output& output = *run.graph->outputs()[i];
     at::Tensor expected = whole.expected[i];
-    if (output.role == OutputRole::kGradient) {
-      expected = PartOf(expected, step.inputs.at(output.name).BoxOn(rank));
-    }
+    if (output.role == OutputRole::kGradient) expected = PartOf(expected, run.BoxOf(output));
     constexpr double kNoNumber = std::numeric_limits<double>::infinity();
-    if (expected.sizes() != results[i].sizes()) {
+    if (expected.sizes() != run.results[i].sizes()) {
       distance.Add(output, kNoNumber);
       continue;
     }
     if (expected.numel() == 0) continue;
     const double scale = std::max(whole.expected[i].abs().max().item<double>(), kSmallestScale);
-    const double off = (expected - results[i]).abs().max().item<double>() / scale;
+    const double off = (expected - run.results[i]).abs().max().item<double>() / scale;
     distance.Add(output, off < kNoNumber ? off : kNoNumber);
   }
   return distance;
@@ -144,22 +175,7 @@ inline Distance DistanceOf(const WholeStep& whole, const Graph& local, const Pla
 
 // Runs the plan's step of one rank.
 inline Distance RunRank(const WholeStep& whole, const placement::Plan& plan, World& world) {
-  std::unique_ptr<Graph> graph = whole.captured.graph->Clone();
-  const PlacedStep step = ApplyPlacement(*graph, plan, world.rank());
-  for (auto& pass : ParsePipeline("dce")) pass->Run(*graph);
-  Verify(*graph);
-  const MeshRank rank(whole.mesh, world.rank());
-  MakeMeshGroups(world, *graph, rank);
-  std::map<std::string, at::Tensor> tensors;
-  for (const auto& input : whole.captured.graph->inputs()) {
-    const at::Tensor& tensor = whole.inputs[static_cast<size_t>(input->value.index())];
-    tensors[input->name] = PartOf(tensor, step.inputs.at(input->name).BoxOn(rank));
-  }
-  std::vector<at::Tensor> inputs;
-  for (const auto& input : graph->inputs()) inputs.push_back(tensors.at(input->name));
-  GeneratorScope generator(at::kCPU);
-  SeedGenerator(at::kCPU, 7);
-  return DistanceOf(whole, *graph, step, rank, Program(*graph).Run(inputs));
+  return DistanceOf(whole, RunPlaced(whole, plan, world));
 }
 
 }  // namespace gt::placed_step_test

@@ -120,8 +120,8 @@ StreamValue WaitValue() {
 }
 
 // A stream of its own. For each collective it writes "begun n" to host memory and waits for "done n",
-// which a thread writes after the time of the collective has passed. Meanwhile a kernel occupies the
-// multiprocessors that the collective takes.
+// which a thread writes after the time of the collective has passed. Meanwhile the result is made, and a
+// kernel occupies the multiprocessors that the collective takes.
 class DeviceQueue {
  public:
   DeviceQueue(c10::Device device, const Group& group, Emulation& emulation)
@@ -137,20 +137,24 @@ class DeviceQueue {
   // and if the device has failed nothing would ever begin.
   ~DeviceQueue() { closing_ = true; }
 
-  // Runs `copy` on the stream and lets it take its time, in which it occupies a part of the device's
-  // multiprocessors.
-  std::shared_ptr<c10::Event> Run(const std::function<void()>& copy, const CollectiveTime& time,
-                                  double share_taken) {
+  // Runs `copy`, which writes so many bytes, on the stream and lets it take the time of the collective, in
+  // which it occupies a part of the device's multiprocessors.
+  std::shared_ptr<c10::Event> Run(const std::function<void()>& copy, int64_t copied_bytes,
+                                  const CollectiveTime& time, double share_taken) {
     c10::impl::VirtualGuardImpl guard(device_.type());
     c10::Event ready(device_.type());
     ready.record(guard.getStream(device_));
     ready.block(stream_);
     c10::StreamGuard on_queue(stream_);
-    copy();
     if (time.total_us() > 0) {
       const uint32_t number = ++issued_;
       worker_.Add([this, number, time] { LetPass(number, time); });
-      WaitOnStream(number, time, share_taken);
+      Begin(number);
+      copy();  // part of what takes time, as in a real collective
+      Claim(time.total_us() - static_cast<double>(copied_bytes) / kCopiedBytesPerUs, share_taken);
+      Await(number);
+    } else {
+      copy();
     }
     auto finished = std::make_shared<c10::Event>(device_.type());
     finished->record(stream_);
@@ -175,17 +179,25 @@ class DeviceQueue {
     std::atomic_ref<uint32_t>(*done()).store(number, std::memory_order_release);
   }
 
-  // The claim lasts as long as the collective would alone; what sharing links adds goes without.
-  void WaitOnStream(uint32_t number, const CollectiveTime& time, double share_taken) {
-    void* stream = stream_.native_handle();
-    RequireDriverSuccess(WriteValue()(stream, Address(begun()), number, 0), "cuStreamWriteValue32");
-    if (claim_ != nullptr && share_taken > 0) {
-      const double wanted = std::round(share_taken * claim_->multiprocessors());
-      claim_->Launch(stream, std::max(1, static_cast<int>(wanted)),
-                     static_cast<uint64_t>(1e3 * time.total_us()));
-    }
-    RequireDriverSuccess(WaitValue()(stream, Address(done()), number, 0), "cuStreamWaitValue32");
+  void Begin(uint32_t number) {
+    RequireDriverSuccess(WriteValue()(stream_.native_handle(), Address(begun()), number, 0),
+                         "cuStreamWriteValue32");
   }
+  // The claim lasts as long as the collective would alone; what sharing links adds goes without.
+  void Claim(double us, double share_taken) {
+    if (claim_ == nullptr || share_taken <= 0 || us <= 0) return;
+    const double wanted = std::round(share_taken * claim_->multiprocessors());
+    claim_->Launch(stream_.native_handle(), std::max(1, static_cast<int>(wanted)),
+                   static_cast<uint64_t>(1e3 * us));
+  }
+  void Await(uint32_t number) {
+    RequireDriverSuccess(WaitValue()(stream_.native_handle(), Address(done()), number, 0),
+                         "cuStreamWaitValue32");
+  }
+
+  // About half of a GPU's memory bandwidth, for bytes that are read and written. Rather too little: a claim
+  // that lasts longer than its collective would delay the end.
+  static constexpr double kCopiedBytesPerUs = 1e6;
 
   std::string group_;
   c10::Device device_;
@@ -338,7 +350,9 @@ class EmulatedBackend : public c10d::Backend {
       if (!device_queue_) device_queue_.emplace(tensors[0].device(), group_, *emulation_);
       at::NoGradGuard no_gradients;
       const double share_taken = emulation_->links.cluster().ComputeShareTaken(kind);
-      auto finished = device_queue_->Run(copy, time, share_taken);
+      // What comes first is what is written.
+      const auto copied = static_cast<int64_t>(tensors[0].nbytes());
+      auto finished = device_queue_->Run(copy, copied, time, share_taken);
       return c10::make_intrusive<DeviceWork>(std::move(finished), tensors[0].device(),
                                              std::move(tensors));
     }

@@ -2,14 +2,15 @@
 // plans: the one that a job finds, which for small models leaves much whole, and one that cuts whatever
 // can be cut.
 //
-// One test for each model, attention and type, so that pieces of the table can run at the same time, such as
-// GT_HOME=... gt_torch_tests --gtest_filter='*PlacedNumerics*deepseek_v3*'. Every case is a line.
+// One test for each line of the table, so that they can run side by side, such as
+// GT_HOME=... gt_torch_tests --gtest_filter='*PlacedNumerics*deepseek_v3*'.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <numeric>
 
 #include "gt/base/error.h"
 #include "gt/compile/find_placement.h"
@@ -29,50 +30,65 @@ using placement::DeviceMesh;
 
 constexpr int64_t kLength = 16, kSteps = 20;
 
-struct Bars {
-  double first_loss, gradients, losses;
-};
-// What sums of rounded parts allow: a bfloat16 has 8 bits, and a gradient is a sum of products of them
-// in another order.
-constexpr Bars kFloat32 = {1e-6, 1e-5, 1e-5}, kBfloat16 = {1e-3, 5e-2, 2e-2};
-
 struct Numbers {
   double first_loss = 0, gradients = 0, losses = 0;
-  std::string worst_gradient;
+};
+constexpr Numbers kBars = {1e-6, 1e-5, 1e-5};
+
+// A sum of parts that are rounded to bfloat16 is not the rounded sum, so no such bar fits both types. What
+// can be asked is that a plan adds no error: a placed job is not much farther from float32 than one rank
+// in bfloat16 is.
+constexpr double kMoreRounding = 1.5;
+// Rounding also decides between experts that are all but equal for a token, and each token that goes
+// elsewhere changes the gradient of a router or an expert by all that the token has to do with it. So single
+// gradients of models with experts are as far off as the number of such tokens has it.
+constexpr double kMoreChoices = 3;
+
+struct Rounding {
+  double one_rank = 0, placed = 0;  // distances from float32 on one rank
+  // Distances below `scale` are none.
+  double Ratio(double scale) const { return placed / std::max(one_rank, scale); }
+  std::string ToString() const { return fmt::format("{:.1e} {:.1e}", one_rank, placed); }
 };
 
-// A row of the table but for the mesh.
-struct Kind {
-  std::string model, flavor;
+struct Case {
+  std::string model, flavor, mesh, plan;
   bool flex = false, bfloat16 = false;
-  std::string Name() const {
-    return fmt::format("{}_{}_{}_{}", model, flavor, flex ? "flex" : "sdpa",
-                       bfloat16 ? "bf16" : "fp32");
+
+  const char* attention() const { return flex ? "flex" : "sdpa"; }
+  const char* type() const { return bfloat16 ? "bf16" : "fp32"; }
+  int64_t ranks() const { return DeviceMesh::Parse(mesh).ranks(); }
+  int64_t rows() const { return ranks() % 3 == 0 ? 6 : 8; }
+  Case InFloat32() const {
+    Case other = *this;
+    other.bfloat16 = false;
+    return other;
   }
-  friend void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.Name(); }
+  // Meshes of three ranks have shards of different lengths everywhere.
+  void Change(Config& config) const {
+    if (ranks() % 3 == 0) config.model.vocab_size = 259;
+    if (flex) config.model.attn = AttentionBackend::kFlex;
+    if (bfloat16) config.training.mixed_precision_param = ComputeDtype::kBfloat16;
+  }
+  WholeStep Whole() const {
+    return WholeStep({.model = model,
+                      .flavor = flavor,
+                      .mesh = mesh,
+                      .batch = rows(),
+                      .length = kLength,
+                      .change = [this](Config& config) { Change(config); }});
+  }
+  friend void PrintTo(const Case& which, std::ostream* out) {
+    *out << fmt::format("{:<12}{:<15}{:<7}{:<6}{:<5}{:<8}", which.model, which.flavor, which.mesh,
+                        which.attention(), which.type(), which.plan);
+  }
 };
 
-class PlacedNumerics : public ::testing::TestWithParam<Kind> {
+class PlacedNumerics : public ::testing::TestWithParam<Case> {
  protected:
   PlacedNumerics() { WriteLearnableRows(Path("rows.npy"), 4096, kLength); }
 
   std::string Path(const std::string& name) const { return (folder_.path() / name).string(); }
-
-  struct Case : Kind {
-    std::string mesh;
-    std::string ToString() const {
-      return fmt::format("{:<12}{:<15}{:<7}{:<6}{:<5}", model, flavor, mesh, flex ? "flex" : "sdpa",
-                         bfloat16 ? "bf16" : "fp32");
-    }
-    int64_t ranks() const { return DeviceMesh::Parse(mesh).ranks(); }
-    int64_t rows() const { return ranks() % 3 == 0 ? 6 : 8; }
-    // Meshes of three ranks have shards of different lengths everywhere.
-    void Change(Config& config) const {
-      if (ranks() % 3 == 0) config.model.vocab_size = 259;
-      if (flex) config.model.attn = AttentionBackend::kFlex;
-      if (bfloat16) config.training.mixed_precision_param = ComputeDtype::kBfloat16;
-    }
-  };
 
   Config Job(const Case& which, int64_t ranks) {
     Config config;
@@ -159,95 +175,155 @@ class PlacedNumerics : public ::testing::TestWithParam<Kind> {
     return {};
   }
 
-  // The largest difference of a gradient from that of one device, of all ranks.
-  static void CompareGradients(const WholeStep& whole, const placement::Plan& plan,
-                               Numbers& numbers) {
+  // Runs the plan's step on every rank and puts the gradients together. The one that is farthest
+  // from that of one device, on any rank, goes to `numbers` and `worst`.
+  static std::vector<at::Tensor> RunStep(const WholeStep& whole, const placement::Plan& plan,
+                                         Numbers& numbers, std::string& worst) {
+    std::vector<at::Tensor> gradients(whole.expected.size());
+    for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = at::zeros_like(whole.expected[i]);
     std::mutex mutex;
     World::Run(whole.config, [&](World& world) {
-      const placed_step_test::Distance off = RunRank(whole, plan, world);
+      const placed_step_test::RankRun run = RunPlaced(whole, plan, world);
+      const placed_step_test::Distance off = DistanceOf(whole, run);
       const std::lock_guard lock(mutex);
+      for (size_t i = 0; i < run.results.size(); ++i) {
+        const Output& output = *run.graph->outputs()[i];
+        if (output.role != OutputRole::kGradient) continue;
+        placed_step_test::ViewOf(gradients[i], run.BoxOf(output)).copy_(run.results[i]);
+      }
       if (off.gradients < numbers.gradients) return;
       numbers.gradients = off.gradients;
-      numbers.worst_gradient = off.worst;
+      worst = off.worst;
     });
+    return gradients;
   }
 
-  const JobOutcome& OneRank(const Case& which) {
-    Case alone = which;
-    alone.mesh = which.ranks() % 3 == 0 ? "3" : "4";  // what its rows depend on
-    auto [found, is_new] = one_rank_.try_emplace(alone.ToString());
-    if (is_new) found->second = RunJob(Job(which, 1));
-    return found->second;
+  struct RoundedGradients {
+    Rounding all, worst;  // of all as one vector; of the one that the plan moves most
+    std::string name;     // of that one
+  };
+  // Norms of differences relative to norms in float32.
+  static RoundedGradients RoundingOf(const WholeStep& exact, const WholeStep& rounded,
+                                     const std::vector<at::Tensor>& placed) {
+    RoundedGradients result;
+    double squares = 0, one_rank = 0, by_plan = 0;
+    for (size_t i = 0; i < placed.size(); ++i) {
+      const Output& output = *rounded.captured.graph->outputs()[i];
+      if (output.role != OutputRole::kGradient) continue;
+      EXPECT_EQ(output.name, exact.captured.graph->outputs()[i]->name);
+      const at::Tensor& right = exact.expected[i];
+      const double norm = right.norm().item<double>();
+      const double off = (rounded.expected[i] - right).norm().item<double>();
+      const double placed_off = (placed[i] - right).norm().item<double>();
+      squares += norm * norm;
+      one_rank += off * off;
+      by_plan += placed_off * placed_off;
+      const double scale = std::max(norm, placed_step_test::kSmallestScale);
+      const Rounding rounding{off / scale, placed_off / scale};
+      if (rounding.Ratio(kBars.gradients) <= result.worst.Ratio(kBars.gradients)) continue;
+      result.worst = rounding;
+      result.name = output.name;
+    }
+    result.all = {std::sqrt(one_rank / squares), std::sqrt(by_plan / squares)};
+    return result;
+  }
+
+  // How far each loss is from the right one.
+  static std::vector<double> Off(const JobOutcome& job, const JobOutcome& right) {
+    std::vector<double> off;
+    for (size_t i = 0; i < right.losses.size(); ++i) {
+      off.push_back(std::abs(job.losses.at(i) - right.losses[i]) / right.losses[i]);
+    }
+    return off;
   }
 
   void Compare(const Case& which) {
-    const WholeStep whole({.model = which.model,
-                           .flavor = which.flavor,
-                           .mesh = which.mesh,
-                           .batch = which.rows(),
-                           .length = kLength,
-                           .change = [&](Config& c) { which.Change(c); }});
-    ComparePlan(which, whole, Found(whole));
-    const placement::Plan sharded = Sharded(whole);
-    if (!sharded.nodes.empty()) ComparePlan(which, whole, sharded);
-  }
-
-  void ComparePlan(const Case& which, const WholeStep& whole, const placement::Plan& plan) {
-    const std::string name = fmt::format("{}{:<8}", which.ToString(), plan.title);
+    const WholeStep whole = which.Whole();
+    const placement::Plan plan = which.plan == "found" ? Found(whole) : Sharded(whole);
+    if (plan.nodes.empty()) return;
+    const std::string name = ::testing::PrintToString(which);
     SCOPED_TRACE(name);
     Numbers numbers;
-    CompareGradients(whole, plan, numbers);
-    const JobOutcome& one = OneRank(which);
+    std::string worst;
+    const std::vector<at::Tensor> gradients = RunStep(whole, plan, numbers, worst);
+    const JobOutcome one_rank = RunJob(Job(which, 1));
     const JobOutcome native = RunJob(Placed(which, plan, InductorCompilation::kRegional));
     const JobOutcome backend =
         RunJob(Placed(which, plan, InductorCompilation::kAutoparallelBackend));
-    ASSERT_EQ(one.losses.size(), native.losses.size());
-    for (size_t i = 0; i < one.losses.size(); ++i) {
-      const double off = std::abs(native.losses[i] - one.losses[i]) / one.losses[i];
-      if (i == 0) numbers.first_loss = off;
-      numbers.losses = std::max(numbers.losses, off);
-    }
+    ASSERT_EQ(one_rank.losses.size(), native.losses.size());
+    const std::vector<double> off = Off(native, one_rank);
+    numbers.first_loss = off[0];
+    numbers.losses = std::ranges::max(off);
     const std::string modes = Difference(native, backend);
     fmt::print("{} loss {:.1e}  gradients {:.1e}  {} steps {:.1e}  modes {}  {} of {} nodes cut\n",
                name, numbers.first_loss, numbers.gradients, kSteps, numbers.losses,
                modes.empty() ? "equal" : "differ", CutNodes(plan), plan.nodes.size());
     std::fflush(stdout);
     EXPECT_EQ(modes, "");
-    if (plan.title == "sharded") EXPECT_TRUE(CutsMuch(plan));
-    const Bars& bars = which.bfloat16 ? kBfloat16 : kFloat32;
-    EXPECT_LE(numbers.first_loss, bars.first_loss);
-    EXPECT_LE(numbers.gradients, bars.gradients) << numbers.worst_gradient;
-    EXPECT_LE(numbers.losses, bars.losses);
+    if (which.plan == "sharded") EXPECT_TRUE(CutsMuch(plan));
+    if (which.bfloat16) {
+      CompareRounding(which, whole, gradients, one_rank, native);
+      return;
+    }
+    EXPECT_LE(numbers.first_loss, kBars.first_loss);
+    EXPECT_LE(numbers.gradients, kBars.gradients) << worst;
+    EXPECT_LE(numbers.losses, kBars.losses);
+  }
+
+  void CompareRounding(const Case& which, const WholeStep& whole,
+                       const std::vector<at::Tensor>& gradients, const JobOutcome& one_rank,
+                       const JobOutcome& placed) {
+    const RoundedGradients rounded = RoundingOf(which.InFloat32().Whole(), whole, gradients);
+    const JobOutcome exact = RunJob(Job(which.InFloat32(), 1));
+    const std::vector<double> one = Off(one_rank, exact), by_plan = Off(placed, exact);
+    const Rounding loss{one[0], by_plan[0]};
+    const Rounding losses{std::ranges::max(one), std::ranges::max(by_plan)};
+    fmt::print("{} from fp32, one rank and placed: loss {}  gradient {}  {} {}  {} steps {}\n",
+               ::testing::PrintToString(which), loss.ToString(), rounded.all.ToString(),
+               rounded.name, rounded.worst.ToString(), kSteps, losses.ToString());
+    std::fflush(stdout);
+    // A single loss can be right by chance, so it is compared with all of them.
+    const double usual = std::reduce(one.begin(), one.end()) / static_cast<double>(one.size());
+    EXPECT_LE(loss.Ratio(std::max(usual, kBars.first_loss)), kMoreRounding);
+    EXPECT_LE(rounded.all.Ratio(kBars.gradients), kMoreRounding);
+    const bool experts = !whole.captured.graph->modules().With(ModuleRole::kExperts).empty();
+    EXPECT_LE(rounded.worst.Ratio(kBars.gradients), experts ? kMoreChoices : kMoreRounding)
+        << rounded.name;
+    EXPECT_LE(losses.Ratio(kBars.losses), kMoreRounding);
   }
 
   testing::TempFolder folder_;
   LinkModel links_{ReadCluster(ClusterPath("h100"))};
-  std::map<std::string, JobOutcome> one_rank_;
   int jobs_ = 0;
 };
 
-std::vector<Kind> Kinds() {
-  std::vector<Kind> kinds;
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
   for (const auto& [model, flavor] :
        {std::pair{"llama3", "tiny"}, std::pair{"llama3", "debugmodel"}, std::pair{"qwen3", "tiny"},
         std::pair{"qwen3", "debugmodel"}, std::pair{"qwen3", "tiny_moe"},
         std::pair{"qwen3", "debugmodel_moe"}, std::pair{"deepseek_v3", "tiny"},
         std::pair{"deepseek_v3", "debugmodel"}}) {
     for (bool flex : {false, true}) {
-      for (bool bfloat16 : {false, true}) kinds.push_back({model, flavor, flex, bfloat16});
+      for (bool bfloat16 : {false, true}) {
+        for (const char* mesh : {"4", "2x2", "8", "4x2", "2x2x2", "3", "3x2"}) {
+          for (const char* plan : {"found", "sharded"}) {
+            cases.push_back({model, flavor, mesh, plan, flex, bfloat16});
+          }
+        }
+      }
     }
   }
-  return kinds;
+  return cases;
 }
 
-TEST_P(PlacedNumerics, EqualOneRank) {
-  for (const char* mesh : {"4", "2x2", "8", "4x2", "2x2x2", "3", "3x2"}) {
-    Compare({GetParam(), mesh});
-  }
-}
+TEST_P(PlacedNumerics, EqualOneRank) { Compare(GetParam()); }
 
-INSTANTIATE_TEST_SUITE_P(Table, PlacedNumerics, ::testing::ValuesIn(Kinds()),
-                         [](const auto& info) { return info.param.Name() + "_slow"; });
+INSTANTIATE_TEST_SUITE_P(Table, PlacedNumerics, ::testing::ValuesIn(Cases()), [](const auto& info) {
+  const Case& which = info.param;
+  return fmt::format("{}_{}_{}_{}_{}_{}_slow", which.model, which.flavor, which.attention(),
+                     which.type(), which.mesh, which.plan);
+});
 
 }  // namespace
 }  // namespace gt::placed_numerics_test
