@@ -10,7 +10,7 @@
 // with the widths of 16B and 8 layers on a GPU, ep 32 on an H100 cluster; a tiny one, ep 8, on a CPU.
 // Under other loads than balanced ones the order is planned anew for what arrives, as in a job.
 // --predictions runs the job as its flags say, any model and layout, placed ones too, and compares the
-// step and its compute alone with what was predicted.
+// step and its compute alone with what was predicted, and a profile of one step with the predicted one.
 // --random N draws N jobs (ep, links, batch, memory policy), and compares auto with every choice that
 // it has, tried one by one.
 #include <ATen/ATen.h>
@@ -42,6 +42,7 @@
 #include "gt/train/batch.h"
 #include "gt/train/captured_step.h"
 #include "gt/train/job_share.h"
+#include "gt/train/profile.h"
 #include "gt/train/step.h"
 
 namespace {
@@ -134,8 +135,9 @@ struct Measured {
   int64_t predicted_peak = 0;
   bool chunked = false;
   double predicted_ms = 0;
-  double predicted_compute_ms = 0;
-  double load = 1;  // rows that arrive, relative to an even share
+  double predicted_compute_ms = 0;  // while no collective is under way
+  std::string comparison;           // of the prediction with a profile
+  double load = 1;                  // rows that arrive, relative to an even share
   std::string choice;
 };
 
@@ -196,7 +198,29 @@ gt::Batch RandomBatch(const gt::LanguageModel& model, const gt::Config& config,
   return share.ToDevice(batch, device);
 }
 
-Measured Measure(const gt::Config& config, c10::Device device, bool alone, int steps = 5) {
+// What the step's kernels take if no collective takes anything from them.
+double PredictCompute(const gt::Graph& step, gt::Config config, const gt::Mesh& mesh,
+                      gt::World& world, c10::Device device) {
+  config.comm.contention = false;
+  gt::StepCompiler compiler(config, mesh, &world, device, gt::StepCompiler::Audience::kSelf);
+  const std::optional<gt::Timeline> predicted = compiler.Predict(step);
+  return predicted ? gt::SummarizeOverlap(*predicted).compute / 1e3 : 0;
+}
+
+// One more step, with a look at every operator.
+std::string CompareWithProfile(gt::TrainStep& step, const gt::Timeline& predicted,
+                               const gt::Batch& batch, const gt::Config& config,
+                               c10::Device device) {
+  gt::StepProfile profile(device);
+  step.Run(batch, config.training.local_batch_size * config.training.seq_len);
+  gt::Synchronize(device);
+  const auto shown = profile.Finish(config.dump_folder + "/profile/step.json");
+  return shown ? gt::CompareTable(*shown->graph, predicted, shown->timeline) : "";
+}
+
+enum class Also { kNothing, kCollectivesAlone, kProfile };
+
+Measured Measure(const gt::Config& config, c10::Device device, Also also, int steps = 5) {
   Measured measured;
   gt::World::Run(config, [&](gt::World& world) {
     gt::Mesh mesh(config.parallelism, world.size(), world.rank());
@@ -210,8 +234,8 @@ Measured Measure(const gt::Config& config, c10::Device device, bool alone, int s
     for (const std::string& line : compiled.choice) measured.choice += line + "\n";
     if (compiled.predicted) {
       measured.predicted_ms = compiled.predicted->step / 1e3;
-      measured.predicted_compute_ms = gt::SummarizeOverlap(*compiled.predicted).compute / 1e3;
     }
+    const std::optional<gt::Timeline> predicted = compiled.predicted;
     const std::shared_ptr<gt::StepCompiler> replanner = compiled.replanner;
     const gt::Batch batch = RandomBatch(*model, config, mesh, compiled.placed.get(), device);
     auto step =
@@ -255,7 +279,11 @@ Measured Measure(const gt::Config& config, c10::Device device, bool alone, int s
     memory.symbols.assign(step->symbol_values().begin(), step->symbol_values().end());
     memory.cuda_workspace_bytes = gt::StepMemory(config, mesh).cuda_workspace_bytes;
     measured.predicted_peak = gt::MeasureMemory(*step->graph(), memory).peak;
-    if (alone) measured.alone_ms = TimeAlone(collectives, device);
+    if (also == Also::kCollectivesAlone) measured.alone_ms = TimeAlone(collectives, device);
+    if (also == Also::kProfile && predicted) {
+      measured.predicted_compute_ms = PredictCompute(*step->graph(), config, mesh, world, device);
+      measured.comparison = CompareWithProfile(*step, *predicted, batch, config, device);
+    }
   });
   return measured;
 }
@@ -321,7 +349,7 @@ class Table {
   void PrintRow(const std::string& way, int64_t chunks) {
     gt::Config config = config_;
     Choose(way, std::max<int64_t>(chunks, 2), &config);
-    const Measured with = Measure(config, device_, /*alone=*/true);
+    const Measured with = Measure(config, device_, Also::kCollectivesAlone);
     if (way == "whole") whole_ms_ = with.step_ms;
     fmt::print("{:>4} {:<5} {:<9} {:>4} {:>5.2f}  {:<10} {:>5} {:>8.1f}", config.ranks,
                config.comm.emulated_time_scale, config.debug.moe_load, config.comm.pretended_rank,
@@ -331,7 +359,7 @@ class Table {
     } else {
       // The very same order of nodes, which was made for the links as they are: only these are free.
       config.debug.free_collectives = true;
-      const double compute = Measure(config, device_, /*alone=*/false).step_ms;
+      const double compute = Measure(config, device_, Also::kNothing).step_ms;
       const double exposed = std::max(0.0, with.step_ms - compute);
       fmt::print(" {:>8.1f} {:>8.1f} {:>8.2f} {:>5.1f} % {:>7.3f} x", compute, with.alone_ms,
                  with.alone_ms / compute, 100 * (1 - exposed / with.alone_ms),
@@ -362,9 +390,9 @@ class Table {
 
 // The job as it is.
 void PrintPredictions(gt::Config config, c10::Device device) {
-  const Measured with = Measure(config, device, /*alone=*/false);
+  const Measured with = Measure(config, device, Also::kProfile);
   config.debug.free_collectives = true;
-  const Measured alone = Measure(config, device, /*alone=*/false);
+  const Measured alone = Measure(config, device, Also::kNothing);
   auto error = [](double predicted, double measured) { return 100 * (predicted / measured - 1); };
   fmt::print(
       "{} on {} ranks: step {:.1f} ms, predicted {:.1f} ({:+.1f} %); compute alone {:.1f} ms, "
@@ -372,6 +400,7 @@ void PrintPredictions(gt::Config config, c10::Device device) {
       gt::ModelTitle(config), config.ranks, with.step_ms, with.predicted_ms,
       error(with.predicted_ms, with.step_ms), alone.step_ms, with.predicted_compute_ms,
       error(with.predicted_compute_ms, alone.step_ms));
+  fmt::print("{}", with.comparison);
 }
 
 // auto against all that it can choose from.
@@ -397,7 +426,7 @@ class Lottery {
   }
 
   double TimeOf(const gt::Config& config) {
-    return Measure(config, device_, /*alone=*/false, kSteps).step_ms;
+    return Measure(config, device_, Also::kNothing, kSteps).step_ms;
   }
 
   void PrintJob() {
@@ -424,7 +453,7 @@ class Lottery {
     }
     gt::Config automatic = config;
     Choose("auto", 2, &automatic);
-    const Measured chosen = Measure(automatic, device_, /*alone=*/false, kSteps);
+    const Measured chosen = Measure(automatic, device_, Also::kNothing, kSteps);
     const auto best =
         std::min_element(times.begin(), times.end(),
                          [](const auto& a, const auto& b) { return a.second < b.second; });

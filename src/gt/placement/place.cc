@@ -82,13 +82,13 @@ PlanCost CostOf(const PlaceProblem& problem, const std::vector<int32_t>& labels)
     cost.visible += classes[i].count() * strategy.collective_us;
   }
   for (const PlacedEdge& edge : problem.edges()) {
-    const double us = problem
-                          .MoveOf(edge, labels[static_cast<size_t>(edge.from)],
-                                  labels[static_cast<size_t>(edge.to)])
-                          .us;
-    cost.visible += edge.count * edge.visible * us;
-    cost.forward_moves += edge.count * edge.forward * us;
-    cost.backward_moves += edge.count * edge.backward * us;
+    const Move move = problem.MoveOf(edge, labels[static_cast<size_t>(edge.from)],
+                                     labels[static_cast<size_t>(edge.to)]);
+    const bool beside = problem.RunsBesideKernels(edge, move);
+    const double us = edge.count * move.us;
+    cost.visible += edge.visible * us;
+    (beside ? cost.forward_moves : cost.visible) += edge.forward * us;
+    (beside ? cost.backward_moves : cost.visible) += edge.backward * us;
   }
   return cost;
 }

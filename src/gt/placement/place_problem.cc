@@ -435,11 +435,34 @@ Move PlaceProblem::MoveOf(const PlacedEdge& edge, int32_t from_label, int32_t to
 
 namespace {
 
+// What is moved decides which moves are started ahead of their use or finished later.
+enum class Overlap : uint8_t { kNone, kParameter, kGradient };
+
+// As passes/fsdp does it: a parameter is gathered in one collective, and a gradient's sums are made by one
+// or more. What has to be exchanged as well, or gathered after a sum, is left where it is.
+bool RunsBesideKernels(Overlap overlap, const Move& move) {
+  if (overlap == Overlap::kNone) return false;
+  for (int i = 0; i < move.count; ++i) {
+    const Collective kind = move.steps[static_cast<size_t>(i)].kind;
+    const bool sums = kind == Collective::kReduceScatter || kind == Collective::kAllReduce;
+    const bool gathers = kind == Collective::kAllGather && move.count == 1;
+    if (!(overlap == Overlap::kParameter ? gathers : sums)) return false;
+  }
+  return true;
+}
+
+// Of what has an edge with phases: that of a parameter, or that of a gradient.
+Overlap OverlapOf(const PlacedEdge& edge, const std::vector<bool>& of_parameters) {
+  if (edge.forward + edge.backward == 0) return Overlap::kNone;
+  return of_parameters[static_cast<size_t>(edge.class_index)] ? Overlap::kParameter
+                                                              : Overlap::kGradient;
+}
+
 // Moves of one kind of tensor, each priced once.
 class MoveTable {
  public:
-  MoveTable(const Pricing& pricing, const Moved& moved, bool stays, bool fixed)
-      : pricing_(pricing), moved_(moved), stays_(stays), fixed_(fixed) {}
+  MoveTable(const Pricing& pricing, const Moved& moved, bool stays, bool fixed, Overlap overlap)
+      : pricing_(pricing), moved_(moved), stays_(stays), fixed_(fixed), overlap_(overlap) {}
 
   int32_t IndexOf(const Layout& layout) {
     auto [found, is_new] = index_.try_emplace(layout, static_cast<int32_t>(layouts_.size()));
@@ -447,14 +470,21 @@ class MoveTable {
     return found->second;
   }
 
-  float Cost(int32_t from, int32_t to) {
+  struct Cost {
+    float us = 0;       // of a move that runs beside kernels, or of any if none does
+    float waiting = 0;  // of one that does not where others do
+  };
+  Cost CostOf(int32_t from, int32_t to) {
     auto [found, is_new] =
-        costs_.try_emplace(static_cast<int64_t>(from) << 32 | static_cast<int64_t>(to), 0.0f);
+        costs_.try_emplace(static_cast<int64_t>(from) << 32 | static_cast<int64_t>(to));
     if (is_new) {
       const Move move = pricing_.MoveOf(moved_, layouts_[static_cast<size_t>(from)],
                                         layouts_[static_cast<size_t>(to)]);
       const bool forbidden = (stays_ && move.count > 0) || (fixed_ && from != to);
-      found->second = static_cast<float>(forbidden ? kForbidden : move.us);
+      const auto us = static_cast<float>(forbidden ? kForbidden : move.us);
+      const bool waits = overlap_ != Overlap::kNone && us < static_cast<float>(kForbidden) &&
+                         !RunsBesideKernels(overlap_, move);
+      (waits ? found->second.waiting : found->second.us) = us;
     }
     return found->second;
   }
@@ -463,30 +493,39 @@ class MoveTable {
   const Pricing& pricing_;
   const Moved moved_;
   const bool stays_, fixed_;
+  const Overlap overlap_;
   std::map<Layout, int32_t> index_;
   std::vector<Layout> layouts_;
-  std::unordered_map<int64_t, float> costs_;
+  std::unordered_map<int64_t, Cost> costs_;
 };
 
-using MoveKey =
-    std::tuple<double, bool, bool, bool, bool, std::vector<std::tuple<int32_t, int64_t, bool>>>;
+using MoveKey = std::tuple<double, bool, bool, bool, bool, Overlap,
+                           std::vector<std::tuple<int32_t, int64_t, bool>>>;
 
-MoveKey KeyOf(const Moved& moved, bool stays, bool fixed) {
+MoveKey KeyOf(const Moved& moved, bool stays, bool fixed, Overlap overlap) {
   std::vector<std::tuple<int32_t, int64_t, bool>> pieces;
   for (const Piece& piece : moved.pieces) pieces.emplace_back(piece.dim, piece.size, piece.first);
-  return {moved.bytes, moved.contiguous, moved.any_order, stays, fixed, std::move(pieces)};
+  return {moved.bytes, moved.contiguous, moved.any_order, stays, fixed, overlap, std::move(pieces)};
 }
 
 }  // namespace
 
+bool PlaceProblem::RunsBesideKernels(const PlacedEdge& edge, const Move& move) const {
+  return placement::RunsBesideKernels(OverlapOf(edge, of_parameters_), move);
+}
+
 void PlaceProblem::MakeMatrices() {
   std::map<MoveKey, std::unique_ptr<MoveTable>> tables;
-  std::map<std::tuple<MoveTable*, std::vector<int32_t>, std::vector<int32_t>>, int32_t> known;
+  std::map<std::tuple<MoveTable*, std::vector<int32_t>, std::vector<int32_t>>,
+           std::pair<int32_t, int32_t>>
+      known;
   for (const PlacedEdge& edge : edges_) {
     const Moved moved = MovedBy(edge);
-    std::unique_ptr<MoveTable>& table = tables[KeyOf(moved, edge.stays, edge.fixed)];
-    if (table == nullptr)
-      table = std::make_unique<MoveTable>(pricing_, moved, edge.stays, edge.fixed);
+    const Overlap overlap = OverlapOf(edge, of_parameters_);
+    std::unique_ptr<MoveTable>& table = tables[KeyOf(moved, edge.stays, edge.fixed, overlap)];
+    if (table == nullptr) {
+      table = std::make_unique<MoveTable>(pricing_, moved, edge.stays, edge.fixed, overlap);
+    }
     auto labels = [&](int32_t variable) {
       const PlacedVariable& of = variables_[static_cast<size_t>(variable)];
       return static_cast<int32_t>(of.result >= 0
@@ -500,16 +539,28 @@ void PlaceProblem::MakeMatrices() {
     for (int32_t label = 0; label < labels(edge.to); ++label) {
       to.push_back(table->IndexOf(TargetLayout(edge, label)));
     }
-    auto [found, is_new] =
-        known.try_emplace({table.get(), from, to}, static_cast<int32_t>(matrices_.size()));
-    matrix_of_edge_.push_back(found->second);
-    if (!is_new) continue;
-    CostMatrix matrix{static_cast<int32_t>(from.size()), static_cast<int32_t>(to.size()), {}};
-    matrix.values.reserve(from.size() * to.size());
-    for (int32_t row : from) {
-      for (int32_t column : to) matrix.values.push_back(table->Cost(row, column));
+    auto [found, is_new] = known.try_emplace({table.get(), from, to}, std::pair(-1, -1));
+    auto& [of_moves, of_waiting] = found->second;
+    if (is_new) {
+      CostMatrix moves{static_cast<int32_t>(from.size()), static_cast<int32_t>(to.size()), {}};
+      CostMatrix waiting = moves;
+      for (int32_t row : from) {
+        for (int32_t column : to) {
+          const MoveTable::Cost cost = table->CostOf(row, column);
+          moves.values.push_back(cost.us);
+          waiting.values.push_back(cost.waiting);
+        }
+      }
+      const bool waits = std::ranges::any_of(waiting.values, [](float us) { return us > 0; });
+      of_moves = static_cast<int32_t>(matrices_.size());
+      matrices_.push_back(std::move(moves));
+      if (waits) {
+        of_waiting = static_cast<int32_t>(matrices_.size());
+        matrices_.push_back(std::move(waiting));
+      }
     }
-    matrices_.push_back(std::move(matrix));
+    matrix_of_edge_.push_back(of_moves);
+    waiting_matrix_of_edge_.push_back(of_waiting);
   }
 }
 
@@ -549,20 +600,21 @@ LabelProblem PlaceProblem::Labels(const Weights& weights) const {
       variable.costs[label] += OutputCost(output, static_cast<int32_t>(label));
     }
   }
+  const ByPhase moves = {weights.forward_moves, weights.backward_moves};
   for (size_t i = 0; i < edges_.size(); ++i) {
-    const PlacedEdge& edge = edges_[i];
-    const double factor = edge.count * (edge.visible + weights.forward_moves * edge.forward +
-                                        weights.backward_moves * edge.backward);
-    if (edge.from != edge.to) {
-      problem.edges.push_back({edge.from, edge.to, matrix_of_edge_[i], factor});
-      continue;
-    }
-    const CostMatrix& matrix = matrices_[static_cast<size_t>(matrix_of_edge_[i])];
-    std::vector<double>& costs = problem.variables[static_cast<size_t>(edge.from)].costs;
-    for (size_t label = 0; label < costs.size(); ++label) {
-      const float own = matrix.At(static_cast<int32_t>(label), static_cast<int32_t>(label));
-      // A move that is free while it is hidden is still no move that cannot be made.
-      costs[label] += own == static_cast<float>(kForbidden) ? kForbidden : factor * own;
+    for (const StepEdge& edge : StepEdgesOf(i)) {
+      const double factor = edge.FactorAt(moves);
+      if (edge.from != edge.to) {
+        problem.edges.push_back({edge.from, edge.to, edge.matrix, factor});
+        continue;
+      }
+      const CostMatrix& matrix = matrices_[static_cast<size_t>(edge.matrix)];
+      std::vector<double>& costs = problem.variables[static_cast<size_t>(edge.from)].costs;
+      for (size_t label = 0; label < costs.size(); ++label) {
+        const float own = matrix.At(static_cast<int32_t>(label), static_cast<int32_t>(label));
+        // A move that is free while it is hidden is still no move that cannot be made.
+        costs[label] += own == static_cast<float>(kForbidden) ? kForbidden : factor * own;
+      }
     }
   }
   return problem;
@@ -592,20 +644,29 @@ StepProblem PlaceProblem::Step() const {
     }
   }
   for (size_t i = 0; i < edges_.size(); ++i) {
-    const PlacedEdge& edge = edges_[i];
-    const auto count = static_cast<double>(edge.count);
-    const StepEdge step{edge.from,
-                        edge.to,
-                        matrix_of_edge_[i],
-                        count * edge.visible,
-                        {count * edge.forward, count * edge.backward}};
-    if (edge.from != edge.to) {
-      problem.edges.push_back(step);
-    } else {
-      AddLoop(step, problem);
+    for (const StepEdge& edge : StepEdgesOf(i)) {
+      if (edge.from != edge.to) {
+        problem.edges.push_back(edge);
+      } else {
+        AddLoop(edge, problem);
+      }
     }
   }
   return problem;
+}
+
+std::vector<StepEdge> PlaceProblem::StepEdgesOf(size_t edge) const {
+  const PlacedEdge& of = edges_[edge];
+  const auto count = static_cast<double>(of.count);
+  std::vector<StepEdge> edges = {{of.from,
+                                  of.to,
+                                  matrix_of_edge_[edge],
+                                  count * of.visible,
+                                  {count * of.forward, count * of.backward}}};
+  if (const int32_t waiting = waiting_matrix_of_edge_[edge]; waiting >= 0) {
+    edges.push_back({of.from, of.to, waiting, count * (of.forward + of.backward), {}});
+  }
+  return edges;
 }
 
 // A class that feeds itself: layer after layer.

@@ -32,8 +32,8 @@ struct PlacedEdge {
   int32_t result = 0;
   int32_t operand = -1;  // of `to`; -1: `to` is a kept value, or a parameter whose gradient this is
   int32_t count = 0;     // of such places in the step
-  // How often the tensor is moved in each place: while nothing else can be done; while kernels of the
-  // forward run (gathers of parameters); while those of the backward run (gathers, sums of gradients).
+  // How often the tensor is moved in each place: while nothing else can be done; in the forward, for
+  // parameters; in the backward, for parameters and gradients. See RunsBesideKernels for the latter two.
   int32_t visible = 1, forward = 0, backward = 0;
   bool stays = false;  // nothing may be sent here: a cast comes first
   bool fixed = false;  // the layout may not change: rows that are with their experts
@@ -98,6 +98,9 @@ class PlaceProblem {
   const Layout& TargetLayout(const PlacedEdge& edge, int32_t label) const;
   Moved MovedBy(const PlacedEdge& edge) const;
   Move MoveOf(const PlacedEdge& edge, int32_t from_label, int32_t to_label) const;
+  // Whether kernels run while the move is made, in the phases that the edge names. They wait for any other
+  // move, each time.
+  bool RunsBesideKernels(const PlacedEdge& edge, const Move& move) const;
 
   // What it takes to give every rank the step's outputs that are no gradients.
   double OutputCost(const std::vector<int32_t>& labels) const;
@@ -131,6 +134,8 @@ class PlaceProblem {
   void AddEdge(PlacedEdge edge);
   void MarkCasts();
   void MakeMatrices();
+  // The edge's moves that run beside kernels, and those that do not.
+  std::vector<StepEdge> StepEdgesOf(size_t edge) const;
   void AddLoop(const StepEdge& edge, StepProblem& problem) const;
   double OutputCost(const PlacedOutput& output, int32_t label) const;
   const FoldedClass& ClassAt(int32_t i) const { return folding_.classes[static_cast<size_t>(i)]; }
@@ -154,7 +159,8 @@ class PlaceProblem {
       phases_;  // of those made of parameters: who uses them, forward 1, backward 2
   std::set<std::pair<int32_t, int32_t>> kept_;  // classes and members
   std::vector<CostMatrix> matrices_;
-  std::vector<int32_t> matrix_of_edge_;
+  // By edge: of moves, and of those of parameters and gradients that kernels wait for; -1: there are none.
+  std::vector<int32_t> matrix_of_edge_, waiting_matrix_of_edge_;
   std::vector<std::string> without_rule_;
   int32_t limited_classes_ = 0;
 };

@@ -11,6 +11,7 @@
 #include "gt/ir/text.h"
 #include "gt/sim/cluster.h"
 #include "gt/testing/layered_step.h"
+#include "gt/testing/random_placement.h"
 #include "gt/testing/small_placement.h"
 
 namespace gt::place_problem_test {
@@ -119,6 +120,50 @@ TEST(PlaceProblem, OnlyGradientsLeaveWhileKernelsRun) {
   }
   EXPECT_GT(gradients, 0);
   EXPECT_GT(activations, 0);
+}
+
+// No pass starts an exchange of a parameter ahead of its use, or lets that of a gradient end later.
+TEST(PlaceProblem, KernelsWaitForExchanges) {
+  const Placed placed(LayeredStep{}.Text(), "4x8");
+  int exchanges = 0, others = 0;
+  for (const PlacedEdge& edge : placed.problem.edges()) {
+    if (edge.forward + edge.backward == 0) continue;
+    const auto labels = [&](int32_t variable) {
+      const PlacedVariable& of = placed.problem.variables()[static_cast<size_t>(variable)];
+      return static_cast<int32_t>(
+          of.result >= 0 ? of.layouts.size()
+                         : placed.problem.strategies()[static_cast<size_t>(of.class_index)].size());
+    };
+    for (int32_t from = 0; from < labels(edge.from); ++from) {
+      for (int32_t to = 0; to < labels(edge.to); ++to) {
+        const Move move = placed.problem.MoveOf(edge, from, to);
+        if (move.us == kForbidden || move.count == 0) continue;
+        const bool exchanges_shards =
+            std::any_of(move.steps.begin(), move.steps.begin() + move.count,
+                        [](const Step& step) { return step.kind == Collective::kAllToAll; });
+        if (exchanges_shards) EXPECT_FALSE(placed.problem.RunsBesideKernels(edge, move));
+        ++(exchanges_shards ? exchanges : others);
+        if (!exchanges_shards && move.count == 1) {
+          const bool sum = move.steps[0].kind != Collective::kAllGather;
+          const bool parameter = placed.problem.made_of_parameters(edge.class_index);
+          EXPECT_EQ(placed.problem.RunsBesideKernels(edge, move), sum != parameter);
+        }
+      }
+    }
+  }
+  EXPECT_GT(exchanges, 0);
+  EXPECT_GT(others, 0);
+}
+
+// What a plan is said to take is what the search compared it by.
+TEST(PlaceProblem, PlansCostWhatTheSearchPricesThemAt) {
+  const Placed placed(LayeredStep{}.Text(), "4x8");
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const std::vector<int32_t> labels = testing::RandomPlacement(placed.problem, seed).labels;
+    const double searched = placed.problem.Step().TimeOf(labels).Total();
+    EXPECT_NEAR(CostOf(placed.problem, labels).step_us(/*overlap=*/true), searched,
+                1e-5 * searched);
+  }
 }
 
 // FSDP makes gradients of parts of the batch: neither is the batch gathered for them, nor is it cut by

@@ -53,8 +53,9 @@ inline void WriteLearnableRows(const std::filesystem::path& path, int64_t rows, 
 
 struct JobOutcome {
   std::vector<double> losses, norms;
-  std::vector<std::string> hashes;  // three for every step, where the job writes them
-  uint64_t hash = 0;                // of the state at the end
+  std::vector<std::string> hashes;   // three for every step, where the job writes them
+  std::vector<std::string> experts;  // for every step: hashes of what routers chose, likewise
+  uint64_t hash = 0;                 // of the state at the end
   friend bool operator==(const JobOutcome&, const JobOutcome&) = default;
 };
 
@@ -69,6 +70,7 @@ inline JobOutcome ReadOutcome(const std::string& metrics, uint64_t hash) {
     for (const char* hash_of : {"gradient_hash", "parameter_hash", "buffer_hash"}) {
       if (step.contains(hash_of)) outcome.hashes.push_back(step[hash_of]);
     }
+    if (step.contains("expert_hash")) outcome.experts.push_back(step["expert_hash"]);
   }
   return outcome;
 }

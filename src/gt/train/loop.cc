@@ -68,7 +68,7 @@ StepMetrics Loop::OneStep(int signal) {
   // Weights are never updated from a broken gradient: they stay as they were before the step.
   const bool finite = std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm);
   if (finite) {
-    BeforeUpdate();
+    BeforeUpdate(&metrics);
     state_.optimizer->Step(result.gradients, metrics.learning_rate, clipping.factor);
     progress.step = metrics.step;
   }
@@ -83,7 +83,7 @@ StepMetrics Loop::OneStep(int signal) {
   before_ = now;
   reports_.OnStep(metrics);
   if (!finite) {
-    BeforeUpdate();  // counts of the broken step are not part of the state before it
+    BeforeUpdate(&metrics);  // counts of the broken step are not part of the state before it
     FailNonFinite(job_, state_, metrics, std::move(before));
   }
   if (config.checkpoint.enable && metrics.step % config.checkpoint.interval == 0 &&
@@ -117,14 +117,18 @@ Clipping Loop::SumUp(const StepResult& result, int signal, StepMetrics* metrics)
   return ClippingFor(norm, job_.config.training.max_norm);
 }
 
-void Loop::BeforeUpdate() {
-  job_.model->BeforeUpdate([this](const at::Tensor& counts) {
-    if (job_.world.size() == 1 || !job_.share.counts_experts_apart()) return counts;
+void Loop::BeforeUpdate(StepMetrics* metrics) {
+  const auto keep_hash = [metrics](const at::Tensor& counts) {
+    if (metrics->hashes) metrics->hashes->experts = HashOfCounts(counts);
+    return counts;
+  };
+  job_.model->BeforeUpdate([&](const at::Tensor& counts) {
+    if (job_.world.size() == 1 || !job_.share.counts_experts_apart()) return keep_hash(counts);
     at::Tensor host = counts.to(at::kCPU, at::kDouble).contiguous();
     const double* data = host.const_data_ptr<double>();
     std::vector<double> sums = job_.world.Sum({data, data + host.numel()});
-    return at::from_blob(sums.data(), host.sizes(), at::kDouble)
-        .to(counts.options(), /*non_blocking=*/false, /*copy=*/true);
+    return keep_hash(at::from_blob(sums.data(), host.sizes(), at::kDouble)
+                         .to(counts.options(), /*non_blocking=*/false, /*copy=*/true));
   });
 }
 

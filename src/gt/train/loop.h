@@ -32,7 +32,7 @@ class Loop {
   // `signal`: what this rank has received; one rank's stops all.
   StepMetrics OneStep(int signal);
   Clipping SumUp(const StepResult& result, int signal, StepMetrics* metrics);
-  void BeforeUpdate();
+  void BeforeUpdate(StepMetrics* metrics);
   void FillRates(StepMetrics& metrics) const;
 
   Job& job_;

@@ -58,6 +58,9 @@ void MetricsFile::Write(const StepMetrics& m) {
         ", \"gradient_hash\": \"{:016x}\", \"parameter_hash\": \"{:016x}\", "
         "\"buffer_hash\": \"{:016x}\"",
         m.hashes->gradients, m.hashes->parameters, m.hashes->buffers);
+    if (m.hashes->experts) {
+      file_ << fmt::format(", \"expert_hash\": \"{:016x}\"", *m.hashes->experts);
+    }
   }
   file_ << "}\n";
   file_.flush();

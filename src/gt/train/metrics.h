@@ -12,6 +12,9 @@ namespace gt {
 // Of what a step works on, before the update (train/state_hash.h).
 struct StepHashes {
   uint64_t gradients = 0, parameters = 0, buffers = 0;
+  // Of how many tokens each expert got from all ranks: the same however the step is shared out, as long
+  // as routers choose the same.
+  std::optional<uint64_t> experts = {};
 };
 
 struct StepMetrics {

@@ -151,4 +151,12 @@ StepHashes HashStep(LanguageModel& model, const std::vector<at::Tensor>& gradien
   return hashes;
 }
 
+uint64_t HashOfCounts(const at::Tensor& counts) {
+  const at::Tensor host = counts.detach().to(at::kCPU, at::kDouble).contiguous();
+  Xxh64 hash;
+  hash.Update(
+      std::as_bytes(std::span(host.const_data_ptr<double>(), static_cast<size_t>(host.numel()))));
+  return hash.Digest();
+}
+
 }  // namespace gt

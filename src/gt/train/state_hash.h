@@ -20,4 +20,7 @@ uint64_t StateHash(LanguageModel& model, World& world);
 // when a token on any rank goes to another expert.
 StepHashes HashStep(LanguageModel& model, const std::vector<at::Tensor>& gradients, World& world);
 
+// Of a tensor that every rank has; its type does not matter. For StepHashes::experts.
+uint64_t HashOfCounts(const at::Tensor& counts);
+
 }  // namespace gt

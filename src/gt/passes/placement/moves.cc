@@ -174,6 +174,32 @@ class Mover::Way {
     }
     return split;
   }
+  // The same with the other pieces of the dimension outside and inside, whatever is cut; all must divide.
+  Split SplitAmongPieces(size_t piece) const {
+    const Shape local = mover_.LocalSizes(sizes_, pieces_, at_);
+    const auto dim = static_cast<size_t>(pieces_[piece].dim);
+    Split split;
+    for (size_t d = 0; d < dim; ++d) split.outer *= local[d];
+    for (size_t d = dim + 1; d < local.size(); ++d) split.inner *= local[d];
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+      if (pieces_[i].dim != pieces_[piece].dim) continue;
+      const Dim extent(pieces_[i].size / rank_.SizeOf(at_.CutsOf(static_cast<ShardState>(i))));
+      (i < piece ? split.outer : i > piece ? split.inner : split.extent) *= extent;
+    }
+    return split;
+  }
+  // Whether every shard of a piece of this dimension is a number of its elements, also once these axes cut
+  // `to`, and not a stretch that begins or ends in the middle of one.
+  bool PiecesDivide(size_t to, const AxisList& axes) const {
+    if (!sizes_[static_cast<size_t>(pieces_[to].dim)].is_const()) return false;
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+      if (pieces_[i].dim != pieces_[to].dim) continue;
+      const int64_t ways =
+          rank_.SizeOf(at_.CutsOf(static_cast<ShardState>(i))) * (i == to ? rank_.SizeOf(axes) : 1);
+      if (!IsEven(pieces_[i].size, ways)) return false;
+    }
+    return true;
+  }
   // Of a dimension with symbols, the piece that has them.
   size_t SymbolPiece(size_t dim) const {
     size_t first = pieces_.size();
@@ -464,14 +490,18 @@ class Mover::Way {
     const int64_t ranks = rank_.SizeOf(axes);
     const bool uneven = HasUneven(from, axes) || HasUnevenTarget(to, axes);
     const bool same_dim = pieces_[from].dim == pieces_[to].dim;
-    if (uneven || same_dim) {  // rare: gather, and take the other shard
+    if (uneven ||
+        (same_dim && !PiecesDivide(to, axes))) {  // rare: gather, and take the other shard
       GatherPiece(from, axes);
       TakeShard(to, axes);
       return;
     }
     // [a, x, b, y, c]: x and y are the pieces, in their order.
-    const bool from_first = pieces_[from].dim < pieces_[to].dim;
-    const Split outer = SplitAt(from_first ? from : to), inner = SplitAt(from_first ? to : from);
+    const bool from_first = from < to;
+    const auto split_at = [&](size_t piece) {
+      return same_dim ? SplitAmongPieces(piece) : SplitAt(piece);
+    };
+    const Split outer = split_at(from_first ? from : to), inner = split_at(from_first ? to : from);
     const Dim a = outer.outer, c = inner.inner, x = outer.extent, y = inner.extent;
     const Dim b = FloorDiv(outer.inner, y * c);
     const Dim n(ranks);
