@@ -104,7 +104,9 @@ bool BranchAndBound::Offer(const std::vector<int32_t>& labels) {
 }
 
 double BranchAndBound::Target() const {
-  return std::min(best_.cost * (1 - options_.relative_gap), options_.cutoff);
+  // What is above the cutoff is no reason to end before the bound is there.
+  if (best_.cost >= options_.cutoff) return options_.cutoff;
+  return best_.cost * (1 - options_.relative_gap);
 }
 
 bool BranchAndBound::Closed(double bound) const {
