@@ -76,6 +76,14 @@ void StepBounder::SetLabels(const StepRegion& region) {
   }
 }
 
+void StepBounder::NoteNear(const Answer& answer, std::vector<std::pair<int32_t, int32_t>>& near) {
+  for (size_t v = 0; v < answer.label_bounds.size(); ++v) {
+    const std::vector<double>& bounds = answer.label_bounds[v];
+    const auto best = std::ranges::min_element(bounds) - bounds.begin();
+    near.emplace_back(static_cast<int32_t>(v), static_cast<int32_t>(best));
+  }
+}
+
 void StepBounder::Learn(LabelBounds bounds, StepRegion& region) const {
   for (size_t v = 0; v < region.label_bounds.size(); ++v) {
     for (size_t label = 0; label < bounds[v].size(); ++label) {
@@ -291,6 +299,7 @@ StepBounder::Outcome StepBounder::Bound(StepRegion region, const std::vector<Ste
         target = std::min(target, best * (1 - settings_.relative_gap));
       }
     }
+    NoteNear(answer, outcome.near);
     if (!answer.label_bounds.empty()) Learn(std::move(answer.label_bounds), region);
     if (region.bound >= target) {
       center = prices;

@@ -81,7 +81,9 @@ class StepBounder {
   struct Outcome {
     StepRegion region;               // with its bound, prices and split
     std::vector<StepPlanPtr> found;  // new labellings
-    int asked = 0;                   // questions
+    // Variables and labels that looked best to the solver. Some of them may be in no labelling of those.
+    std::vector<std::pair<int32_t, int32_t>> near;
+    int asked = 0;  // questions
     double work = 0;
   };
   // Ends once the bound reaches `target`, prices do not improve it any more, or `asks` questions were
@@ -107,6 +109,8 @@ class StepBounder {
   void SetLabels(const StepRegion& region);
   // Keeps the best bounds on labels, from whichever prices they are.
   void Learn(LabelBounds bounds, StepRegion& region) const;
+  // The label of each variable that labellings can cost least with.
+  static void NoteNear(const Answer& answer, std::vector<std::pair<int32_t, int32_t>>& near);
   // Takes labels out of the region that nothing below the target has; whether there were any.
   bool Exclude(double target, StepRegion& region);
   Answer Ask(const StepPrices& prices, double gap, double cutoff, double enough, bool exactly,

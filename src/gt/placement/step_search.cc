@@ -51,6 +51,7 @@ struct OpenRegion {
 struct Advance {
   std::vector<OpenRegion> regions;
   std::vector<StepPlanPtr> found;
+  std::vector<std::pair<int32_t, int32_t>> near;  // further variables and labels to know
   double work = 0;
   int questions = 0;
 };
@@ -172,6 +173,9 @@ class RegionSearch {
     work_ += advance.work;
     questions_ += advance.questions;
     for (const StepPlanPtr& plan : advance.found) Know(plan);
+    for (const auto& [variable, label] : advance.near) {
+      met_[static_cast<size_t>(variable)][static_cast<size_t>(label)] = true;
+    }
     for (OpenRegion& open : advance.regions) {
       const StepRegion& region = open.region;
       if (region.bound >= Target() || (!region.split && region.exactly)) {
@@ -236,6 +240,7 @@ class RegionSearch {
     advance.work = outcome.work + setup_work_ * outcome.asked;
     advance.questions = outcome.asked;
     advance.found = std::move(outcome.found);
+    advance.near = std::move(outcome.near);
     const bool has_new_labels = std::ranges::any_of(advance.found, [&](const StepPlanPtr& plan) {
       for (size_t v = 0; v < met_.size(); ++v) {
         if (!met_[v][static_cast<size_t>(plan->labels[v])]) return true;
@@ -270,6 +275,7 @@ class RegionSearch {
       both.work += one.work;
       both.questions += one.questions;
       std::ranges::move(one.found, std::back_inserter(both.found));
+      std::ranges::move(one.near, std::back_inserter(both.near));
       std::ranges::move(one.regions, std::back_inserter(both.regions));
     }
     return both;
