@@ -21,6 +21,7 @@ constexpr double kProgress = 1e-2;      // of the gap that these must close
 constexpr double kSmallestStep = 0.02;  // of prices, as a share of the first
 constexpr double kWorthReducing = 0.1;  // share of labels dropped
 constexpr double kNear = 0.05;  // share of the cutoff, within which hopeless labels are looked for
+constexpr double kFarRoom = 0.01;   // likewise elsewhere, of the bound
 constexpr double kFillWork = 0.3;   // of an entry of a sweep
 constexpr double kSkipShare = 0.3;  // of the gap that is good enough, lost to edges left alone
 constexpr int kRepairs = 1000;
@@ -104,7 +105,9 @@ bool BranchAndBound::Offer(const std::vector<int32_t>& labels) {
 }
 
 double BranchAndBound::Target() const {
-  return std::min(best_.cost * (1 - options_.relative_gap), options_.cutoff);
+  // What is above the cutoff is no reason to end before the bound is there.
+  if (best_.cost >= options_.cutoff) return options_.cutoff;
+  return best_.cost * (1 - options_.relative_gap);
 }
 
 bool BranchAndBound::Closed(double bound) const {
@@ -218,34 +221,39 @@ BranchAndBound::Attempt BranchAndBound::Bound(const CoreGraph& core, PricedMessa
 void BranchAndBound::NoteLabelBounds(const CoreGraph* core, const PricedMessages* messages,
                                      double constant) {
   const bool has_memory = problem_.usage_limit < std::numeric_limits<int64_t>::max();
-  if (has_memory || options_.cutoff == kForbidden) return;
+  if (has_memory) return;
   const double bound = constant + (messages != nullptr ? messages->bound() : 0);
   constexpr double kRounding = 1e-9;
-  const double room = options_.cutoff * (1 + 2 * kRounding) - bound;
+  const double below_cutoff = options_.cutoff * (1 + 2 * kRounding) - bound;
   const Level& root = levels_.front();
-  // Far from the cutoff little is hopeless, and not worth the search among what was eliminated.
-  const bool near = room <= kNear * options_.cutoff;
+  // Far from the cutoff little is hopeless, and not worth a close look: only what is nearly as good as
+  // the best is told from the rest.
+  const bool near = below_cutoff <= kNear * options_.cutoff;
+  const double room = near ? below_cutoff : kFarRoom * std::abs(bound);
   double entries = 0;  // of tables
   std::vector<std::vector<double>> excess;
   for (const Variable& variable : problem_.variables) {
-    excess.emplace_back(variable.costs.size(), near ? kForbidden : 0);
+    excess.emplace_back(variable.costs.size(), kForbidden);
   }
+  std::vector<bool> in_core(excess.size(), false);
   for (int32_t v = 0; core != nullptr && v < core->size(); ++v) {
     const std::vector<double> known =
         near ? messages->messages().ExcessesAround(v, entries) : messages->messages().Excesses(v);
-    auto& own = excess[static_cast<size_t>(root.kept[static_cast<size_t>(core->variable(v))])];
+    const auto variable = static_cast<size_t>(root.kept[static_cast<size_t>(core->variable(v))]);
+    in_core[variable] = true;
     for (size_t x = 0; x < known.size(); ++x) {
-      own[static_cast<size_t>(core->label(v, static_cast<int32_t>(x)))] = known[x];
+      const auto label = static_cast<size_t>(core->label(v, static_cast<int32_t>(x)));
+      excess[variable][label] = known[x];
     }
   }
-  work_ += 0.5 * entries;
-  if (near) work_ += kFillWork * root.reduction->FillExcesses(excess, room);
+  work_ += 0.5 * entries + kFillWork * root.reduction->FillExcesses(excess, room);
   options_.label_bounds->clear();
-  for (const std::vector<double>& own : excess) {
+  for (size_t v = 0; v < excess.size(); ++v) {
     std::vector<double>& bounds = options_.label_bounds->emplace_back();
-    for (const double above : own) {  // what is above the room is not known any closer
-      const double least = bound + above - kRounding * std::abs(bound);
-      bounds.push_back(above > room ? options_.cutoff : std::min(least, options_.cutoff));
+    for (const double above : excess[v]) {  // what was eliminated is known up to the room
+      const double known = in_core[v] ? above : std::min(above, room);
+      const double least = bound + known - kRounding * std::abs(bound);
+      bounds.push_back(known >= below_cutoff ? options_.cutoff : std::min(least, options_.cutoff));
     }
   }
 }

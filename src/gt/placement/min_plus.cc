@@ -51,4 +51,25 @@ double MaxDifference(const double* one, const double* other, size_t count, doubl
   return worst;
 }
 
+// Differences are not rounded: they are those of the numbers as they are stored.
+GT_WIDEST
+double MaxDifference(const float* one, const float* other, size_t count) {
+  constexpr size_t kLanes = 8;
+  double most[kLanes];
+  std::fill_n(most, kLanes, -std::numeric_limits<double>::infinity());
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      const double difference = double{one[i + lane]} - double{other[i + lane]};
+      most[lane] = difference > most[lane] ? difference : most[lane];
+    }
+  }
+  double worst = *std::max_element(most, most + kLanes);
+  for (; i < count; ++i) {
+    const double difference = double{one[i]} - double{other[i]};
+    worst = difference > worst ? difference : worst;
+  }
+  return worst;
+}
+
 }  // namespace gt::placement

@@ -12,4 +12,7 @@ void MinPlus(const double* table, size_t rows, size_t columns, const double* wei
 // returned may be less once it is above `enough`.
 double MaxDifference(const double* one, const double* other, size_t count, double enough);
 
+// The largest difference between two rows, where they are not both infinite.
+double MaxDifference(const float* one, const float* other, size_t count);
+
 }  // namespace gt::placement

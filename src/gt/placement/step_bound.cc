@@ -10,7 +10,6 @@ namespace {
 
 // Nothing is quite free, so that of two labellings that take the same the one with less to do is found.
 constexpr double kLeastFactor = 1e-5;
-constexpr double kFirstRadius = 0.3;   // of factors; of prices, in steps for a full memory
 constexpr double kMostExpensive = 64;  // steps for a full memory; no more is needed to forbid one
 constexpr double kWholeRange = kMostExpensive;
 constexpr double kLoosest = 1e-2;     // gap of a question
@@ -27,7 +26,24 @@ bool IsAllowed(const StepRegion& region, const StepPlan& plan) {
   });
 }
 
+// What a label takes by itself.
+double AloneUs(const StepTime& time) {
+  return std::accumulate(time.kernels.begin(), time.kernels.end(), time.visible);
+}
+
 }  // namespace
+
+bool LabelCut::IsLow(const StepVariable& of, size_t at) const {
+  switch (by) {
+    case By::kTime:
+      return AloneUs(of.times[at]) <= limit;
+    case By::kMemory:
+      return static_cast<double>(of.usage[at]) <= limit;
+    case By::kName:
+      break;
+  }
+  return static_cast<int32_t>(at) == label;
+}
 
 StepBounder::StepBounder(const StepProblem& problem, const StepMoments& moments,
                          const BoundSettings& settings)
@@ -57,6 +73,14 @@ void StepBounder::SetLabels(const StepRegion& region) {
   for (const LabelChoice& choice : region.choices) {
     allowed_[static_cast<size_t>(choice.variable)] = choice.allowed;
     restricted_.push_back(choice.variable);
+  }
+}
+
+void StepBounder::NoteNear(const Answer& answer, std::vector<std::pair<int32_t, int32_t>>& near) {
+  for (size_t v = 0; v < answer.label_bounds.size(); ++v) {
+    const std::vector<double>& bounds = answer.label_bounds[v];
+    const auto best = std::ranges::min_element(bounds) - bounds.begin();
+    near.emplace_back(static_cast<int32_t>(v), static_cast<int32_t>(best));
   }
 }
 
@@ -103,12 +127,12 @@ bool StepBounder::Exclude(double target, StepRegion& region) {
   return any;
 }
 
-double StepBounder::MemoryUs(size_t variable, size_t label, const StepPrices& prices) const {
-  const StepVariable& of = problem_.variables[variable];
-  if (of.usage.empty()) return 0;
+// Of a variable's value, as long as it is alive.
+double StepBounder::PriceOfByte(size_t variable, const StepPrices& prices) const {
+  if (problem_.variables[variable].usage.empty()) return 0;
   double price = 0;
   for (const auto& [moment, us] : prices.memory) price += us * moments_.CountAt(variable, moment);
-  return price * static_cast<double>(of.usage[label]);
+  return price;
 }
 
 StepBounder::Answer StepBounder::Ask(const StepPrices& prices, double gap, double cutoff,
@@ -119,10 +143,7 @@ StepBounder::Answer StepBounder::Ask(const StepPrices& prices, double gap, doubl
   }
   for (size_t v = 0; v < sum_.variables.size(); ++v) {
     const StepVariable& of = problem_.variables[v];
-    double price = 0;  // of a byte
-    if (!of.usage.empty()) {
-      for (const auto& [at, us] : prices.memory) price += us * moments_.CountAt(v, at);
-    }
+    const double price = PriceOfByte(v, prices);
     std::vector<double>& costs = sum_.variables[v].costs;
     for (size_t label = 0; label < costs.size(); ++label) {
       costs[label] = allowed_[v][label] ? of.times[label].At(prices.factors) : kForbidden;
@@ -251,7 +272,7 @@ StepBounder::Outcome StepBounder::Bound(StepRegion region, const std::vector<Ste
   StepPrices center = region.prices;
   for (double& factor : center.factors) factor = std::clamp(factor, kLeastFactor, 1 - kLeastFactor);
   StepPrices prices = center;
-  double center_bound = -kForbidden, radius = region.exactly ? kWholeRange : kFirstRadius;
+  double center_bound = -kForbidden, radius = region.exactly ? kWholeRange : settings_.first_radius;
   double hoped = kLoosest * std::min(best, target);  // that the bound rises by
   std::vector<double> gains;                         // of the bound, by question
   for (int i = 0; i < asks && !deadline.passed(); ++i) {
@@ -264,6 +285,7 @@ StepBounder::Outcome StepBounder::Bound(StepRegion region, const std::vector<Ste
     const double before = region.bound;
     // A labelling this cheap shows that the bound cannot rise at these prices.
     const double enough = region.exactly || i == 0 ? -kForbidden : center_bound + kUseless * hoped;
+    ++outcome.asked;
     Answer answer = Ask(prices, gap, target, enough, region.exactly, deadline);
     region.bound = std::max(region.bound, answer.bound);
     // What is known already does not lead to other prices.
@@ -277,8 +299,12 @@ StepBounder::Outcome StepBounder::Bound(StepRegion region, const std::vector<Ste
         target = std::min(target, best * (1 - settings_.relative_gap));
       }
     }
+    NoteNear(answer, outcome.near);
     if (!answer.label_bounds.empty()) Learn(std::move(answer.label_bounds), region);
-    if (region.bound >= target) break;
+    if (region.bound >= target) {
+      center = prices;
+      break;
+    }
     if (Exclude(target, region)) {
       std::erase_if(plans, [&](const StepPlanPtr& plan) { return !IsAllowed(region, *plan); });
     }
@@ -327,7 +353,7 @@ StepBounder::Outcome StepBounder::Bound(StepRegion region, const std::vector<Ste
 }
 
 // Where prices are of no more use: one label of the variable whose labels use memory most differently.
-std::optional<LabelChoice> StepBounder::SplitByUsage(const StepPlan& plan) const {
+std::optional<LabelCut> StepBounder::SplitByUsage(const StepPlan& plan) const {
   int64_t most = -1;
   size_t variable = 0;
   for (size_t v = 0; v < allowed_.size(); ++v) {
@@ -345,16 +371,13 @@ std::optional<LabelChoice> StepBounder::SplitByUsage(const StepPlan& plan) const
     variable = v;
   }
   if (most < 0) return std::nullopt;
-  LabelChoice split{static_cast<int32_t>(variable), {}};
-  split.allowed.resize(allowed_[variable].size(), false);
-  split.allowed[static_cast<size_t>(plan.labels[variable])] = true;
-  return split;
+  return LabelCut{.variable = static_cast<int32_t>(variable), .label = plan.labels[variable]};
 }
 
 // Labels that hardly differ must not come to lie on both sides: those of a variable are split by what they
 // cost where the mixed plans differ in that, and else by name.
-std::optional<LabelChoice> StepBounder::SplitOf(const std::vector<StepPlanPtr>& plans,
-                                                const Mixture& mixture) const {
+std::optional<LabelCut> StepBounder::SplitOf(const std::vector<StepPlanPtr>& plans,
+                                             const Mixture& mixture) const {
   std::vector<std::pair<const StepPlan*, double>> mixed;
   for (size_t k = 0; k < plans.size(); ++k) {
     constexpr double kSome = 1e-6;
@@ -377,29 +400,28 @@ std::optional<LabelChoice> StepBounder::SplitOf(const std::vector<StepPlanPtr>& 
     for (const auto& [plan, amount] : mixed) far += amount * std::abs(value(*plan) - mean);
     return std::pair(mean, far);
   };
-  enum class By { kTime, kMemory, kName };
+  using By = LabelCut::By;
   struct {
     double far = 0;
     By by = By::kName;
     double mean = 0;
     size_t variable = 0;
   } most;
-  const auto time_of = [&](size_t v, size_t label) {
-    const StepTime& time = problem_.variables[v].times[label];
-    return std::accumulate(time.kernels.begin(), time.kernels.end(), time.visible);
-  };
   std::vector<bool> differs(problem_.variables.size(), false);
   for (size_t v = 0; v < differs.size(); ++v) {
     for (const auto& [plan, amount] : mixed) {
       differs[v] = differs[v] || label_of(*plan, v) != label_of(*mixed.front().first, v);
     }
     if (!differs[v]) continue;
+    const StepVariable& of = problem_.variables[v];
     const auto [time, time_far] =
-        spread([&](const StepPlan& plan) { return time_of(v, label_of(plan, v)); });
+        spread([&](const StepPlan& plan) { return AloneUs(of.times[label_of(plan, v)]); });
     if (time_far > most.far) most = {time_far, By::kTime, time, v};
-    const auto [memory, memory_far] = spread(
-        [&](const StepPlan& plan) { return MemoryUs(v, label_of(plan, v), mixture.prices); });
-    if (memory_far > most.far) most = {memory_far, By::kMemory, memory, v};
+    const double price = PriceOfByte(v, mixture.prices);
+    if (price <= 0) continue;
+    const auto [bytes, bytes_far] = spread(
+        [&](const StepPlan& plan) { return static_cast<double>(of.usage[label_of(plan, v)]); });
+    if (price * bytes_far > most.far) most = {price * bytes_far, By::kMemory, bytes, v};
   }
   constexpr double kHardly = 1e-5;
   if (most.far < kHardly * mixture.value) {
@@ -438,14 +460,7 @@ std::optional<LabelChoice> StepBounder::SplitOf(const std::vector<StepPlanPtr>& 
       name = label_of(*plan, v);
     }
   }
-  LabelChoice split{static_cast<int32_t>(v), {}};
-  for (size_t label = 0; label < problem_.variables[v].times.size(); ++label) {
-    const bool low = most.by == By::kName     ? label == name
-                     : most.by == By::kMemory ? MemoryUs(v, label, mixture.prices) <= most.mean
-                                              : time_of(v, label) <= most.mean;
-    split.allowed.push_back(low);
-  }
-  return split;
+  return LabelCut{static_cast<int32_t>(v), most.by, most.mean, static_cast<int32_t>(name)};
 }
 
 }  // namespace gt::placement

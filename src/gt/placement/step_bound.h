@@ -39,6 +39,17 @@ struct LabelChoice {
   std::vector<bool> allowed;
 };
 
+// Cuts the labels of a variable in two. It means the same in every problem with that variable, whichever of
+// its labels are there.
+struct LabelCut {
+  enum class By : uint8_t { kTime, kMemory, kName };
+  int32_t variable = 0;
+  By by = By::kName;
+  double limit = 0;   // up to which a label is low: microseconds, or bytes
+  int32_t label = 0;  // by name: the low one
+  bool IsLow(const StepVariable& of, size_t label) const;
+};
+
 // By variable and label, what labellings with that label take at least.
 using LabelBounds = std::vector<std::vector<double>>;
 
@@ -48,7 +59,7 @@ struct StepRegion {
   double bound = 0;        // none of them takes less
   StepPrices prices = {};  // at which the bound was found, or to begin with
   // Where to cut the region in two; nothing: the bound cannot be improved like that.
-  std::optional<LabelChoice> split = std::nullopt;
+  std::optional<LabelCut> split = std::nullopt;
   LabelBounds label_bounds = {};  // of the region's labellings; empty: nothing is known
   bool exactly = false;           // nothing may be left to a solver's tolerance
 };
@@ -58,6 +69,7 @@ struct BoundSettings {
   double relative_gap = 1e-5;
   double ask_work = kForbidden;  // for each question to the solver
   double exact_ask_work = kForbidden;
+  double first_radius = 0.3;  // of factors; of prices, in steps for a full memory
 };
 
 class StepBounder {
@@ -69,6 +81,9 @@ class StepBounder {
   struct Outcome {
     StepRegion region;               // with its bound, prices and split
     std::vector<StepPlanPtr> found;  // new labellings
+    // Variables and labels that looked best to the solver. Some of them may be in no labelling of those.
+    std::vector<std::pair<int32_t, int32_t>> near;
+    int asked = 0;  // questions
     double work = 0;
   };
   // Ends once the bound reaches `target`, prices do not improve it any more, or `asks` questions were
@@ -94,16 +109,18 @@ class StepBounder {
   void SetLabels(const StepRegion& region);
   // Keeps the best bounds on labels, from whichever prices they are.
   void Learn(LabelBounds bounds, StepRegion& region) const;
+  // The label of each variable that labellings can cost least with.
+  static void NoteNear(const Answer& answer, std::vector<std::pair<int32_t, int32_t>>& near);
   // Takes labels out of the region that nothing below the target has; whether there were any.
   bool Exclude(double target, StepRegion& region);
   Answer Ask(const StepPrices& prices, double gap, double cutoff, double enough, bool exactly,
              const Deadline& deadline);
   Mixture Mix(const std::vector<StepPlanPtr>& plans, const std::vector<int32_t>& moments,
               const StepPrices& center, double radius) const;
-  std::optional<LabelChoice> SplitOf(const std::vector<StepPlanPtr>& plans,
-                                     const Mixture& mixture) const;
-  std::optional<LabelChoice> SplitByUsage(const StepPlan& plan) const;
-  double MemoryUs(size_t variable, size_t label, const StepPrices& prices) const;
+  std::optional<LabelCut> SplitOf(const std::vector<StepPlanPtr>& plans,
+                                  const Mixture& mixture) const;
+  std::optional<LabelCut> SplitByUsage(const StepPlan& plan) const;
+  double PriceOfByte(size_t variable, const StepPrices& prices) const;
   double TimeUnit(const std::vector<StepPlanPtr>& plans) const;
 
   const StepProblem& problem_;

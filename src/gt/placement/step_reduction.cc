@@ -5,27 +5,31 @@
 #include <numeric>
 #include <tuple>
 
+#include "gt/placement/min_plus.h"
+
 namespace gt::placement {
 namespace {
 
 constexpr int kRounds = 3;  // what is left to be found after that is little
 constexpr float kNever = std::numeric_limits<float>::infinity();
 
-// How much worse one label can be than another.
-struct Worse {
-  StepTime by;
-  explicit Worse(const StepTime& rival, const StepTime& label) : by(rival) {
-    by.visible -= label.visible;
-    for (size_t phase = 0; phase < kPhases; ++phase) {
-      by.kernels[phase] -= label.kernels[phase];
-      by.moves[phase] -= label.moves[phase];
-    }
+constexpr double kRounding = 1e-6;  // microseconds
+
+// How much longer one label takes than another.
+StepTime Difference(const StepTime& rival, const StepTime& label) {
+  StepTime by = rival;
+  by.visible -= label.visible;
+  for (size_t phase = 0; phase < kPhases; ++phase) {
+    by.kernels[phase] -= label.kernels[phase];
+    by.moves[phase] -= label.moves[phase];
   }
-  void Add(const StepEdge& edge, double us) {
-    by.visible += edge.visible * us;
-    for (size_t phase = 0; phase < kPhases; ++phase) by.moves[phase] += edge.moves[phase] * us;
-  }
-};
+  return by;
+}
+
+void Add(const StepEdge& edge, double us, StepTime& time) {
+  time.visible += edge.visible * us;
+  for (size_t phase = 0; phase < kPhases; ++phase) time.moves[phase] += edge.moves[phase] * us;
+}
 
 // An edge as one of its ends sees it: a row for each of its labels.
 class Side {
@@ -47,6 +51,7 @@ class Side {
     }
   }
   bool Possible(size_t label) const { return least_[label] < kNever; }
+  float least(size_t label) const { return least_[label]; }
   // At most what Exact() gives.
   double Bound(size_t rival, size_t label) const {
     const double least = double{least_[rival]} - double{least_[label]};
@@ -55,15 +60,8 @@ class Side {
   }
   // Infinite if the rival is impossible where the label is not.
   double Exact(size_t rival, size_t label) const {
-    const float* one = values_.data() + rival * columns_;
-    const float* other = values_.data() + label * columns_;
-    double worst = -kForbidden;
-    for (size_t i = 0; i < columns_; ++i) {
-      // No number where both are infinite; not rounded where they are not.
-      const double difference = double{one[i]} - double{other[i]};
-      worst = difference > worst ? difference : worst;
-    }
-    return worst;
+    return MaxDifference(values_.data() + rival * columns_, values_.data() + label * columns_,
+                         columns_);
   }
 
   const StepEdge& edge;
@@ -130,11 +128,17 @@ class Reduction {
         kept.push_back(i);
       }
     }
+    std::vector<StepTime> least(labels.size());  // that a label takes, with its edges
+    for (const size_t i : kept) {
+      least[i] = problem_.variables[v].times[static_cast<size_t>(labels[i])];
+      for (const Side& side : sides) Add(side.edge, side.least(i), least[i]);
+    }
     // Of equal labels the first stays: later ones are judged first.
     for (size_t k = kept.size(); k-- > 0;) {
       const size_t label = kept[k];
       const bool beaten = std::ranges::any_of(kept, [&](size_t rival) {
-        return rival != label && Beats(problem_.variables[v], sides, labels, rival, label);
+        return rival != label && Difference(least[rival], least[label]).Total() <= kRounding &&
+               Beats(problem_.variables[v], sides, labels, rival, label);
       });
       if (beaten) kept.erase(kept.begin() + static_cast<ptrdiff_t>(k));
     }
@@ -150,16 +154,16 @@ class Reduction {
     const auto r = static_cast<size_t>(labels[rival]);
     const auto l = static_cast<size_t>(labels[label]);
     if (memory_ && !variable.usage.empty() && variable.usage[r] > variable.usage[l]) return false;
-    Worse least(variable.times[r], variable.times[l]);
-    for (const Side& side : sides) least.Add(side.edge, side.Bound(rival, label));
-    if (!(least.by.Total() <= 0)) return false;
-    Worse exact(variable.times[r], variable.times[l]);
+    StepTime least = Difference(variable.times[r], variable.times[l]);
+    for (const Side& side : sides) Add(side.edge, side.Bound(rival, label), least);
+    if (!(least.Total() <= 0)) return false;
+    StepTime exact = Difference(variable.times[r], variable.times[l]);
     for (const Side& side : sides) {
       const double worst = side.Exact(rival, label);
       if (worst == kForbidden) return false;
-      exact.Add(side.edge, worst);
+      Add(side.edge, worst, exact);
     }
-    return exact.by.Total() <= 0;
+    return exact.Total() <= 0;
   }
 
   // What nothing makes is next to its first user, a variable without times of its own next to what it
@@ -264,6 +268,18 @@ std::vector<int32_t> ReducedStep::Restore(const std::vector<int32_t>& reduced) c
     whole[static_cast<size_t>(variable[i])] = labels[i][static_cast<size_t>(reduced[i])];
   }
   return whole;
+}
+
+bool ReducedStep::Translate(const std::vector<int32_t>& whole,
+                            std::vector<int32_t>& reduced) const {
+  reduced.clear();
+  for (size_t i = 0; i < variable.size(); ++i) {
+    const int32_t label = whole[static_cast<size_t>(variable[i])];
+    const auto at = std::ranges::lower_bound(labels[i], label);
+    if (at == labels[i].end() || *at != label) return false;
+    reduced.push_back(static_cast<int32_t>(at - labels[i].begin()));
+  }
+  return true;
 }
 
 ReducedStep Reduce(const StepProblem& problem, bool memory,

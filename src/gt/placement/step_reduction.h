@@ -21,6 +21,8 @@ struct ReducedStep {
 
   // A labelling of the whole problem.
   std::vector<int32_t> Restore(const std::vector<int32_t>& reduced) const;
+  // The other way round; false if some of its labels are not there any more.
+  bool Translate(const std::vector<int32_t>& whole, std::vector<int32_t>& reduced) const;
 };
 
 // With `memory` a label must not use more, either, than one that is dropped for it. `allowed` are the

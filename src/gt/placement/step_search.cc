@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -14,14 +16,18 @@ namespace gt::placement {
 namespace {
 
 constexpr int kRootAsks = 40, kAsks = 10;
-constexpr int kRootRounds = 4;  // of these asks, with a recombination after each
-// Of the work that one recombination may take, and questions.
-constexpr double kRecombinationShare = 0.1;
-constexpr int kRecombinationQuestions = 200;
-constexpr size_t kNewPlans = 3;    // that must be known for another one, at least
+constexpr int kNodeAsks = 3;    // of a region, before it is cut in two
+constexpr int kRootGuides = 6;  // as long as they lead to better plans
+// A question is asked if it can be hoped to close this share of a region's gap.
+constexpr double kWorthAsking = 0.3;
+// Of the work that a guide may take, and questions: to find better plans, and to know a region's prices.
+constexpr double kGuideShare = 0.03;
+constexpr int kPlanQuestions = 200, kGuideQuestions = 25;
+constexpr double kFirstRadius = 0.3, kGuideRadius = 0.05;
 constexpr double kAskShare = 0.1;  // of all work that one question may take
 // That many sweeps over a large problem are enough for a question; the next one goes on from there.
 constexpr double kAskWork = 2e8;
+constexpr double kAskSweeps = 200, kLeastAskWork = 1e6;  // likewise, over a small one
 // Entries that making a question's graph smaller looks at, for each of the problem's, about.
 constexpr double kReductionWork = 6;
 constexpr double kQuestionWork = 2e5;  // whatever the size of the problem
@@ -35,55 +41,101 @@ double EntriesOf(const StepProblem& problem) {
   return entries;
 }
 
-StepSolution SearchReduced(const StepProblem& problem, const StepOptions& options, bool recombines);
+struct OpenRegion {
+  StepRegion region;
+  int asked = 0;        // questions, since it was cut out of another
+  bool guided = false;  // whether a part of it says what to do next
+};
+
+// What one step of the search makes of a region.
+struct Advance {
+  std::vector<OpenRegion> regions;
+  std::vector<StepPlanPtr> found;
+  std::vector<std::pair<int32_t, int32_t>> near;  // further variables and labels to know
+  double work = 0;
+  int questions = 0;
+};
+
+// What is known of a region from the labels that plans have had.
+struct Guide {
+  bool known = false;  // false: with these labels there is nothing in it
+  double bound = 0;    // of labellings with them; what prices reach is at most that
+  StepPrices prices;   // at which it is reached
+  std::optional<LabelCut> split;
+  StepPlanPtr plan;  // the best one of such labels that was found; null: none
+  double work = 0;
+};
 
 class RegionSearch {
  public:
-  RegionSearch(const StepProblem& problem, const StepOptions& options, bool recombines)
+  // `guided`: parts of the problem are searched first, and tell where to cut it and at which prices.
+  RegionSearch(const StepProblem& problem, const StepOptions& options, bool guided)
       : problem_(problem),
-        recombines_(recombines),
+        guided_(guided),
         options_(options),
         deadline_(options.time_limit_s),
         moments_(problem),
         setup_work_(kQuestionWork + kReductionWork * EntriesOf(problem)) {
+    const double sweeps = kLeastAskWork + kAskSweeps * EntriesOf(problem);
+    const double share = kAskShare * options.work_limit;
     const BoundSettings settings{.over_price = options.over_price,
                                  .relative_gap = options.relative_gap,
-                                 .ask_work = std::min(kAskWork, kAskShare * options.work_limit),
-                                 .exact_ask_work = kAskShare * options.work_limit};
+                                 .ask_work = std::min({kAskWork, share, sweeps}),
+                                 .exact_ask_work = share,
+                                 .first_radius = guided ? kFirstRadius : kGuideRadius};
     for (std::unique_ptr<StepBounder>& bounder : bounders_) {
       bounder = std::make_unique<StepBounder>(problem, moments_, settings);
+    }
+    for (const StepVariable& variable : problem.variables) {
+      met_.emplace_back(variable.times.size(), false);
     }
   }
 
   // A labelling to begin with.
   void Offer(std::vector<int32_t> labels) { Keep(bounders_[0]->PlanOf(std::move(labels))); }
+  // One that prices led to.
+  void Know(const StepPlanPtr& plan) {
+    Keep(plan);
+    const bool is_new = std::ranges::none_of(
+        known_, [&](const StepPlanPtr& other) { return other->labels == plan->labels; });
+    if (!is_new) return;
+    known_.push_back(plan);
+    for (size_t v = 0; v < met_.size(); ++v) met_[v][static_cast<size_t>(plan->labels[v])] = true;
+  }
 
-  // Of all labellings. Better plans are looked for on the way, since they decide which labels are left.
-  void Begin() {
-    StepRegion all;
-    for (int round = 0; round < kRootRounds; ++round) {
-      const int asks = std::min(kRootAsks / kRootRounds, options_.question_limit - questions_);
-      const bool was_known = best_ != nullptr;
-      const double before = BestCost();
-      Add(BoundOf(std::move(all), *bounders_[0], asks));
-      if (open_.empty() || Finished()) return;
-      Recombine();
-      const bool better = best_ != nullptr && (!was_known || BestCost() < before);
-      if (round + 1 == kRootRounds || (!better && round > 0)) return;
-      all = std::move(open_.back());
-      open_.pop_back();
-      all.split.reset();
-    }
+  // Bounds all labellings; returns them as a region.
+  StepRegion Begin(StepPrices prices) {
+    OpenRegion all;
+    all.region.prices = std::move(prices);
+    Advance advance = Ask(std::move(all), *bounders_[0], kAsks);
+    StepRegion root = advance.regions[0].region;
+    Add(std::move(advance));
+    if (guided_) FindPlans();
+    return root;
   }
 
   void Run() {
     while (!open_.empty() && !Finished()) {
-      const auto least = std::ranges::min_element(open_, {}, &StepRegion::bound);
-      if (least->bound >= Target()) break;
-      StepRegion region = std::move(*least);
-      open_.erase(least);
-      Divide(std::move(region));
-      if (!open_.empty() && !Finished()) Recombine();
+      std::vector<OpenRegion> taken;
+      for (size_t i = 0; i < (guided_ ? bounders_.size() : 1) && !open_.empty(); ++i) {
+        const auto least = std::ranges::min_element(
+            open_, {}, [](const OpenRegion& open) { return open.region.bound; });
+        if (least->region.bound >= Target()) break;
+        taken.push_back(std::move(*least));
+        open_.erase(least);
+      }
+      if (taken.empty()) break;
+      std::array<Advance, 2> outcomes;
+      const auto advance = [&](size_t i) {
+        outcomes[i] = AdvanceOf(std::move(taken[i]), *bounders_[i]);
+      };
+      if (taken.size() > 1 && options_.threads > 1) {
+        std::jthread other([&] { advance(1); });
+        advance(0);
+      } else {
+        for (size_t i = 0; i < taken.size(); ++i) advance(i);
+      }
+      for (Advance& outcome : outcomes) Add(std::move(outcome));
       if (options_.progress && best_ != nullptr) options_.progress(best_->cost, Bound());
     }
   }
@@ -94,7 +146,7 @@ class RegionSearch {
   // No labelling takes less.
   double Bound() const {
     double bound = std::min(closed_, options_.cutoff);
-    for (const StepRegion& region : open_) bound = std::min(bound, region.bound);
+    for (const OpenRegion& open : open_) bound = std::min(bound, open.region.bound);
     return best_ != nullptr ? std::min(bound, best_->cost) : bound;
   }
 
@@ -108,27 +160,6 @@ class RegionSearch {
     return std::min(BestCost() * (1 - options_.relative_gap), options_.cutoff);
   }
 
-  StepBounder::Outcome BoundOf(StepRegion region, StepBounder& bounder, int asks) const {
-    return bounder.Bound(std::move(region), known_, BestCost(), Target(), asks, deadline_);
-  }
-
-  void Add(StepBounder::Outcome outcome) {
-    work_ += outcome.work + setup_work_ * static_cast<double>(outcome.found.size());
-    questions_ += static_cast<int>(outcome.found.size());
-    for (StepPlanPtr& plan : outcome.found) {
-      Keep(plan);
-      const bool is_new = std::ranges::none_of(
-          known_, [&](const StepPlanPtr& other) { return other->labels == plan->labels; });
-      if (is_new) known_.push_back(std::move(plan));
-    }
-    StepRegion& region = outcome.region;
-    if (region.bound >= Target() || (!region.split && region.exactly)) {
-      closed_ = std::min(closed_, region.bound);
-    } else {
-      open_.push_back(std::move(region));
-    }
-  }
-
   // Of labellings that take the same the one with less to do is better.
   void Keep(const StepPlanPtr& plan) {
     if (plan->cost == kForbidden) return;
@@ -138,80 +169,198 @@ class RegionSearch {
     if (better) best_ = plan;
   }
 
-  // Plans that were met are good in some parts and bad in others, at prices that suit none of them. The best
-  // labelling of which each label is that of some plan is found fast: there are few such labels.
-  void Recombine() {
-    if (!recombines_ || known_.size() < recombined_ + std::max(kNewPlans, recombined_ / 4)) return;
-    recombined_ = known_.size();
-    std::vector<std::vector<bool>> met;
-    for (size_t v = 0; v < problem_.variables.size(); ++v) {
-      std::vector<bool>& labels = met.emplace_back(problem_.variables[v].times.size(), false);
-      for (const StepPlanPtr& plan : known_) labels[static_cast<size_t>(plan->labels[v])] = true;
-      if (best_ != nullptr) labels[static_cast<size_t>(best_->labels[v])] = true;
+  void Add(Advance advance) {
+    work_ += advance.work;
+    questions_ += advance.questions;
+    for (const StepPlanPtr& plan : advance.found) Know(plan);
+    for (const auto& [variable, label] : advance.near) {
+      met_[static_cast<size_t>(variable)][static_cast<size_t>(label)] = true;
+    }
+    for (OpenRegion& open : advance.regions) {
+      const StepRegion& region = open.region;
+      if (region.bound >= Target() || (!region.split && region.exactly)) {
+        closed_ = std::min(closed_, region.bound);
+      } else {
+        open_.push_back(std::move(open));
+      }
+    }
+  }
+
+  // Better plans of the whole problem, which decide how many labels are left.
+  void FindPlans() {
+    for (int round = 0; round < kRootGuides && !open_.empty() && !Finished(); ++round) {
+      OpenRegion root = std::move(open_.back());
+      open_.pop_back();
+      const double before = BestCost();
+      Guide guide = GuideTo(root.region, kPlanQuestions);
+      work_ += guide.work;
+      if (guide.plan != nullptr) Know(guide.plan);
+      root.guided = true;
+      root.asked = 0;
+      if (guide.known) root.region.prices = std::move(guide.prices);
+      const bool better = round == 0 || BestCost() < before;
+      if (!better || Finished()) {
+        open_.push_back(std::move(root));
+        return;
+      }
+      Add(Ask(std::move(root), *bounders_[0], 1));
+      if (open_.empty()) return;
+      open_.back().guided = true;
+      open_.back().asked = 0;
+    }
+  }
+
+  // What follows depends on what is known before, never on what another thread finds meanwhile.
+  Advance AdvanceOf(OpenRegion open, StepBounder& bounder) const {
+    if (!open.guided) return Divide(std::move(open), bounder);
+    Guide guide = GuideTo(open.region, kGuideQuestions);
+    Advance advance;
+    const double reach = std::min(guide.bound, Target()) - open.region.bound;
+    const bool worth_asking = reach > kWorthAsking * (Target() - open.region.bound);
+    if (!guide.known) {
+      advance = Ask(std::move(open), bounder, 1);
+    } else if (worth_asking && open.asked < kNodeAsks) {
+      advance = AskAt(std::move(guide.prices), std::move(open), bounder);
+    } else if (guide.split) {
+      advance = Cut(open, *guide.split);
+    } else {
+      advance = Ask(std::move(open), bounder, kAsks);
+      advance.regions[0].guided = false;
+    }
+    advance.work += guide.work;
+    if (guide.plan != nullptr) advance.found.push_back(std::move(guide.plan));
+    return advance;
+  }
+
+  Advance Ask(OpenRegion open, StepBounder& bounder, int asks) const {
+    asks = std::min(asks, std::max(1, options_.question_limit - questions_));
+    StepBounder::Outcome outcome =
+        bounder.Bound(std::move(open.region), known_, BestCost(), Target(), asks, deadline_);
+    Advance advance;
+    advance.work = outcome.work + setup_work_ * outcome.asked;
+    advance.questions = outcome.asked;
+    advance.found = std::move(outcome.found);
+    advance.near = std::move(outcome.near);
+    const bool has_new_labels = std::ranges::any_of(advance.found, [&](const StepPlanPtr& plan) {
+      for (size_t v = 0; v < met_.size(); ++v) {
+        if (!met_[v][static_cast<size_t>(plan->labels[v])]) return true;
+      }
+      return false;
+    });
+    const bool guided = guided_ && has_new_labels && !outcome.region.exactly;
+    advance.regions.push_back({std::move(outcome.region), open.asked + outcome.asked, guided});
+    return advance;
+  }
+
+  // Prices that do not help are not those to go on from.
+  Advance AskAt(StepPrices prices, OpenRegion open, StepBounder& bounder) const {
+    const double before = open.region.bound;
+    StepPrices center = std::exchange(open.region.prices, std::move(prices));
+    Advance advance = Ask(std::move(open), bounder, 1);
+    OpenRegion& asked = advance.regions[0];
+    if (!(asked.region.bound > before)) asked.region.prices = std::move(center);
+    asked.guided = true;
+    return advance;
+  }
+
+  Advance Divide(OpenRegion open, StepBounder& bounder) const {
+    if (!open.region.split) {
+      open.region.exactly = true;
+      return Ask(std::move(open), bounder, kRootAsks);
+    }
+    Advance both;
+    for (OpenRegion& half : Cut(open, *open.region.split).regions) {
+      Advance one = Ask(std::move(half), bounder, kAsks);
+      one.regions[0].asked = 0;
+      both.work += one.work;
+      both.questions += one.questions;
+      std::ranges::move(one.found, std::back_inserter(both.found));
+      std::ranges::move(one.near, std::back_inserter(both.near));
+      std::ranges::move(one.regions, std::back_inserter(both.regions));
+    }
+    return both;
+  }
+
+  Advance Cut(const OpenRegion& open, const LabelCut& cut) const {
+    Advance halves;
+    for (const bool low : {true, false}) {
+      OpenRegion& half = halves.regions.emplace_back(open);
+      half.asked = 0;
+      Restrict(half.region, cut, low);
+    }
+    return halves;
+  }
+
+  // The problem with only those labels that some plan has had is searched fast. Its plans are good where
+  // others are bad. No prices prove more of the whole region than of this part, so that its best prices
+  // are those to ask about, and where they prove too little the region must be cut, as the part says.
+  Guide GuideTo(const StepRegion& region, int questions) const {
+    std::vector<std::vector<bool>> met = met_;
+    for (const LabelChoice& choice : region.choices) {
+      std::vector<bool>& labels = met[static_cast<size_t>(choice.variable)];
+      for (size_t label = 0; label < labels.size(); ++label) {
+        if (!choice.allowed[label]) labels[label] = false;
+      }
     }
     const bool limited = problem_.usage_limit < std::numeric_limits<int64_t>::max();
     const ReducedStep part = Reduce(problem_, limited, met);
-    if (!part.feasible) return;
+    Guide guide;
+    if (!part.feasible) return guide;
     StepOptions options = options_;
-    options.work_limit *= kRecombinationShare;
-    options.question_limit = std::min(kRecombinationQuestions, options_.question_limit);
+    options.work_limit *= kGuideShare;
+    options.question_limit = std::min(questions, options_.question_limit);
     options.time_limit_s = deadline_.left_s();
-    options.threads = 1;
-    options.cutoff = std::min(options_.cutoff, BestCost());
+    options.relative_gap /= 2;  // the rest is for what the whole region loses
+    options.cutoff = std::min(options_.cutoff, BestCost() * (1 - options.relative_gap));
     options.progress = nullptr;
-    const StepSolution found = SearchReduced(part.problem, options, /*recombines=*/false);
-    work_ += found.work;
-    if (found.feasible) Offer(part.Restore(found.labels));
+    RegionSearch search(part.problem, options, /*guided=*/false);
+    for (const StepPlanPtr& plan : known_) {
+      auto reduced = std::make_shared<StepPlan>(*plan);
+      if (part.Translate(plan->labels, reduced->labels)) search.Know(reduced);
+    }
+    StepRegion all = search.Begin(region.prices);
+    guide.known = true;
+    guide.bound = search.Bound();
+    guide.prices = std::move(all.prices);
+    if (all.split) {
+      const auto v = static_cast<size_t>(all.split->variable);
+      guide.split = all.split;
+      guide.split->variable = part.variable[v];
+      guide.split->label = part.labels[v][static_cast<size_t>(all.split->label)];
+    }
+    search.Run();
+    if (search.feasible()) {
+      guide.plan = bounders_[0]->PlanOf(part.Restore(search.best().labels));
+    }
+    guide.work = search.work();
+    return guide;
   }
 
-  // Both halves are bounded with what was known before, so that it does not matter which is first.
-  void Divide(StepRegion region) {
-    if (!region.split) {
-      region.exactly = true;
-      Add(BoundOf(std::move(region), *bounders_[0], kRootAsks));
-      return;
-    }
-    std::array<StepRegion, 2> halves = {region, region};
-    for (size_t i = 0; i < halves.size(); ++i) Restrict(halves[i], /*low=*/i == 0);
-    std::array<StepBounder::Outcome, 2> outcomes;
-    const auto bound = [&](size_t i) {
-      outcomes[i] = BoundOf(std::move(halves[i]), *bounders_[i], kAsks);
-    };
-    if (options_.threads > 1) {
-      std::jthread other([&] { bound(1); });
-      bound(0);
-    } else {
-      bound(0);
-      bound(1);
-    }
-    for (StepBounder::Outcome& outcome : outcomes) Add(std::move(outcome));
-  }
-
-  void Restrict(StepRegion& region, bool low) const {
-    const LabelChoice split = *std::exchange(region.split, std::nullopt);
-    auto choice = std::ranges::find(region.choices, split.variable, &LabelChoice::variable);
+  void Restrict(StepRegion& region, const LabelCut& cut, bool low) const {
+    region.split.reset();
+    const StepVariable& variable = problem_.variables[static_cast<size_t>(cut.variable)];
+    auto choice = std::ranges::find(region.choices, cut.variable, &LabelChoice::variable);
     if (choice == region.choices.end()) {
-      const auto v = static_cast<size_t>(split.variable);
-      region.choices.push_back(
-          {split.variable, std::vector<bool>(problem_.variables[v].times.size(), true)});
+      region.choices.push_back({cut.variable, std::vector<bool>(variable.times.size(), true)});
       choice = region.choices.end() - 1;
     }
-    for (size_t label = 0; label < split.allowed.size(); ++label) {
-      if (split.allowed[label] != low) choice->allowed[label] = false;
+    for (size_t label = 0; label < choice->allowed.size(); ++label) {
+      if (cut.IsLow(variable, label) != low) choice->allowed[label] = false;
     }
   }
 
   const StepProblem& problem_;
-  const bool recombines_;
-  size_t recombined_ = 0;  // so many plans were known
+  const bool guided_;
   const StepOptions& options_;
   const Deadline deadline_;
   const StepMoments moments_;
   const double setup_work_;
-  // One for each half of a region, whether or not they have a thread each: they learn as they go.
+  // One for each region that is worked on at a time, whether or not they have a thread each: they learn
+  // as they go.
   std::array<std::unique_ptr<StepBounder>, 2> bounders_;
-  std::vector<StepRegion> open_;
+  std::vector<OpenRegion> open_;
   std::vector<StepPlanPtr> known_;
+  std::vector<std::vector<bool>> met_;  // labels of known plans, by variable
   StepPlanPtr best_;
   double closed_ = kForbidden;  // the least bound of regions that are finished
   double work_ = 0;
@@ -243,10 +392,9 @@ StepOptions ForMemory(const StepOptions& options) {
 }
 
 // Searches a problem that is reduced already.
-StepSolution SearchReduced(const StepProblem& problem, const StepOptions& options,
-                           bool recombines) {
-  RegionSearch search(problem, options, recombines);
-  search.Begin();
+StepSolution SearchReduced(const StepProblem& problem, const StepOptions& options, bool guided) {
+  RegionSearch search(problem, options, guided);
+  search.Begin({});
   StepSolution solution;
   if (!search.feasible() && search.Bound() < options.cutoff) {
     // Prices led to nothing that fits; perhaps nothing does.
@@ -288,7 +436,7 @@ StepSolution SolutionOf(const StepProblem& problem, const StepOptions& options) 
 
 }  // namespace
 
-static StepSolution SearchWhole(StepProblem problem, const StepOptions& options, bool recombines) {
+static StepSolution SearchWhole(StepProblem problem, const StepOptions& options, bool guided) {
   StepSolution start = SolutionOf(problem, options);
   StepOptions below = options;  // what is known already
   below.cutoff = std::min(options.cutoff, start.cost);
@@ -298,7 +446,7 @@ static StepSolution SearchWhole(StepProblem problem, const StepOptions& options,
   StepSolution solution;
   solution.lower_bound = kForbidden;
   if (!reduced.feasible) return solution;
-  solution = SearchReduced(reduced.problem, below, recombines);
+  solution = SearchReduced(reduced.problem, below, guided);
   if (solution.feasible) solution.labels = reduced.Restore(solution.labels);
   if (start.cost > solution.cost) return solution;
   start.lower_bound = std::min(solution.lower_bound, start.cost);
@@ -306,14 +454,14 @@ static StepSolution SearchWhole(StepProblem problem, const StepOptions& options,
 }
 
 StepSolution SearchStep(StepProblem problem, const StepOptions& options) {
-  return SearchWhole(std::move(problem), options, /*recombines=*/true);
+  return SearchWhole(std::move(problem), options, /*guided=*/true);
 }
 
 LeastMemory FindLeastMemory(const StepProblem& problem, const StepOptions& options) {
   StepProblem memory = WithoutTimes(problem);
   memory.usage_limit = 0;
   const StepSolution solution =
-      SearchWhole(std::move(memory), ForMemory(options), /*recombines=*/false);
+      SearchWhole(std::move(memory), ForMemory(options), /*guided=*/false);
   return {solution.feasible ? static_cast<int64_t>(std::ceil(solution.cost))
                             : std::numeric_limits<int64_t>::max(),
           static_cast<int64_t>(std::floor(solution.lower_bound))};

@@ -6,7 +6,8 @@
 // bounds what any prices can reach, and a small linear program names the most promising ones. It also
 // says which mixture of labellings no prices can tell from a better single one. The search then splits
 // the labels of the variable in which that mixture is most at odds, and bounds both halves by
-// themselves, until nothing is left that could be better.
+// themselves, until nothing is left that could be better. The problem of the labels that were met so
+// far is much smaller, and tells at which prices to ask and where to split.
 #pragma once
 
 #include <cstdint>

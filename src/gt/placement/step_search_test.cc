@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 
+#include "gt/placement/step_bound.h"
 #include "gt/placement/step_reduction.h"
 #include "gt/testing/label_problems.h"
 #include "gt/testing/shell.h"
@@ -161,9 +162,46 @@ TEST(StepReduction, RestoresALabellingOfTheWhole) {
     const ReducedStep reduced = Reduce(problem, false);
     if (!reduced.feasible) continue;
     const std::vector<int32_t> first(reduced.problem.variables.size(), 0);
-    EXPECT_EQ(reduced.problem.TimeOf(first).Total(),
-              problem.TimeOf(reduced.Restore(first)).Total());
+    const std::vector<int32_t> whole = reduced.Restore(first);
+    EXPECT_EQ(reduced.problem.TimeOf(first).Total(), problem.TimeOf(whole).Total());
+    std::vector<int32_t> again;
+    EXPECT_TRUE(reduced.Translate(whole, again));
+    EXPECT_EQ(again, first);
   }
+}
+
+// A labelling with a label that was dropped has no counterpart.
+TEST(StepReduction, TranslatesOnlyWhatIsLeft) {
+  const StepProblem problem = RandomStepProblem(3, /*with_memory=*/false);
+  std::vector<std::vector<bool>> allowed;
+  for (const StepVariable& variable : problem.variables) {
+    allowed.emplace_back(variable.times.size(), true);
+  }
+  const size_t count = allowed[0].size();
+  ASSERT_GT(count, 1u);
+  allowed[0].assign(count, false);
+  allowed[0][0] = true;
+  std::vector<int32_t> whole(problem.variables.size(), 0), reduced;
+  whole[0] = static_cast<int32_t>(count) - 1;
+  EXPECT_FALSE(Reduce(problem, false, allowed).Translate(whole, reduced));
+}
+
+// The same cut separates labels alike wherever the variable is.
+TEST(LabelCut, SeparatesByTimeBytesOrName) {
+  StepVariable variable;
+  variable.times = {{.visible = 1, .kernels = {2, 3}}, {.visible = 7}, {.moves = {9, 9}}};
+  variable.usage = {30, 10, 20};
+  using By = LabelCut::By;
+  const auto low = [&](const LabelCut& cut) {
+    std::vector<int> labels;
+    for (size_t label = 0; label < variable.times.size(); ++label) {
+      if (cut.IsLow(variable, label)) labels.push_back(static_cast<int>(label));
+    }
+    return labels;
+  };
+  EXPECT_EQ(low({.by = By::kTime, .limit = 6}), (std::vector<int>{0, 2}));
+  EXPECT_EQ(low({.by = By::kMemory, .limit = 20}), (std::vector<int>{1, 2}));
+  EXPECT_EQ(low({.by = By::kName, .label = 1}), (std::vector<int>{1}));
 }
 
 TEST(LeastMemory, IsTheSmallestPeak) {
