@@ -47,7 +47,7 @@ struct LabelCut {
   By by = By::kName;
   double limit = 0;   // up to which a label is low: microseconds, or bytes
   int32_t label = 0;  // by name: the low one
-  bool IsLow(const StepVariable& of, size_t label) const;
+  bool IsLow(const StepVariable& of, size_t at) const;
 };
 
 // By variable and label, what labellings with that label take at least.

@@ -144,6 +144,7 @@ class Reduction {
     }
     if (kept.size() == labels.size()) return false;
     std::vector<int32_t> left;
+    left.reserve(kept.size());
     for (const size_t i : kept) left.push_back(labels[i]);
     labels = std::move(left);
     return true;
