@@ -156,7 +156,7 @@ class Finder {
     if (request_.for_judging) search.work_limit *= kShareForJudging;
     // A hand-written layout is shown, not claimed to be the best of its kind.
     if (!axes.empty()) search.work_limit *= kShareForHandWritten;
-    if (mesh.axes() > 2 && result_.best == nullptr) search.start = PlanOnJoinedAxes(*found);
+    if (mesh.axes() > 2 && result_.best == nullptr) search.starts = PlansOnJoinedAxes(*found);
     const bool is_judged = request_.for_judging && !axes.empty();
     if (result_.best != nullptr && !is_judged) {
       const double worthwhile = request_.for_judging ? kNoticeable : 1;
@@ -167,12 +167,11 @@ class Finder {
     return found->placement.feasible ? found : nullptr;
   }
 
-  // The labels of the best plan on a mesh of two axes that this one is finer than; empty: none. Pins name
-  // axes, so that they mean nothing there.
-  std::vector<int32_t> PlanOnJoinedAxes(const PlacedProblem& finer) {
-    std::vector<int32_t> best;
-    if (request_.pins && !request_.pins(finer.pricing->mesh()).empty()) return best;
-    double least = placement::kForbidden;
+  // The labels of plans on meshes of two axes that this one is finer than. Pins name axes, so that they
+  // mean nothing there.
+  std::vector<std::vector<int32_t>> PlansOnJoinedAxes(const PlacedProblem& finer) {
+    std::vector<std::vector<int32_t>> plans;
+    if (request_.pins && !request_.pins(finer.pricing->mesh()).empty()) return plans;
     const DeviceMesh& mesh = finer.pricing->mesh();
     for (int split = 1; split < mesh.axes(); ++split) {
       const std::shared_ptr<PlacedProblem> joined = ProblemOn(placement::JoinAxes(mesh, split), {});
@@ -180,14 +179,16 @@ class Finder {
       search.work_limit *= kShareForStart;
       if (result_.best != nullptr) search.give_up_at = result_.best->placement.total_us();
       SearchOn(*joined, search);
-      if (!joined->placement.feasible || joined->placement.total_us() >= least) continue;
-      std::vector<int32_t> labels =
-          LabelsOnFinerMesh(*joined->problem, joined->placement.labels, split, *finer.problem);
-      if (labels.empty()) continue;
-      least = joined->placement.total_us();
-      best = std::move(labels);
+      if (!joined->placement.feasible) continue;
+      std::vector<std::vector<int32_t>> met = std::move(joined->placement.met);
+      met.push_back(joined->placement.labels);
+      for (const std::vector<int32_t>& coarse : met) {
+        std::vector<int32_t> labels =
+            LabelsOnFinerMesh(*joined->problem, coarse, split, *finer.problem);
+        if (!labels.empty()) plans.push_back(std::move(labels));
+      }
     }
-    return best;
+    return plans;
   }
 
   // Names the demands that contradict each other: those without any of which there is a placement, on

@@ -32,9 +32,10 @@ TEST(JoinedAxes, APlanTakesTheSameOnTheFinerMesh) {
     const Placement plan = Search(joined, {});
     ASSERT_TRUE(plan.feasible);
     SearchOptions options;
-    options.start = LabelsOnFinerMesh(joined, plan.labels, split, finer);
-    ASSERT_EQ(options.start.size(), plan.labels.size());
-    EXPECT_NEAR(CostOf(finer, options.start).step_us(true), plan.step_us, 1e-6 * plan.step_us);
+    const std::vector<int32_t> start = LabelsOnFinerMesh(joined, plan.labels, split, finer);
+    ASSERT_EQ(start.size(), plan.labels.size());
+    options.starts.push_back(start);
+    EXPECT_NEAR(CostOf(finer, start).step_us(true), plan.step_us, 1e-6 * plan.step_us);
     options.question_limit = 1;
     const Placement begun = Search(finer, options);
     ASSERT_TRUE(begun.feasible);

@@ -54,7 +54,7 @@ StepOptions StepOptionsOf(const SearchOptions& options) {
   step.question_limit = options.question_limit;
   step.threads = options.threads;
   step.cutoff = options.give_up_at;
-  step.start = options.start;
+  step.starts = options.starts;
   step.progress = options.progress;
   if (options.memory_price > 0) step.over_price = options.memory_price / kGibi;
   return step;
@@ -94,12 +94,13 @@ PlanCost CostOf(const PlaceProblem& problem, const std::vector<int32_t>& labels)
 }
 
 Placement Search(const PlaceProblem& problem, const SearchOptions& options) {
-  const StepSolution solution = SearchStep(StepOf(problem, options), StepOptionsOf(options));
+  StepSolution solution = SearchStep(StepOf(problem, options), StepOptionsOf(options));
   Placement placement;
   placement.feasible = solution.feasible;
   placement.bound_us = solution.lower_bound;
   if (!solution.feasible) return placement;
   placement.labels = solution.labels;
+  placement.met = std::move(solution.met);
   placement.cost = CostOf(problem, solution.labels);
   placement.step_us = solution.time.Total();
   placement.charged_us = solution.cost - placement.step_us;

@@ -26,7 +26,7 @@ struct SearchOptions {
   int threads = 1;  // placements do not depend on it
   // A variable of the problem and the label it must have.
   std::optional<std::pair<int32_t, int32_t>> forced = std::nullopt;
-  std::vector<int32_t> start = {};  // labels to improve on; empty: none
+  std::vector<std::vector<int32_t>> starts = {};  // placements to improve on
   // A placement that takes longer is of no interest: the search ends once its bound says so.
   double give_up_at = kForbidden;
   // Called now and then with the best step and the bound so far, in microseconds.
@@ -49,6 +49,7 @@ struct Placement {
   double charged_us = 0;  // for memory above the limit, if it has a price
   double bound_us = 0;    // no placement takes less, with what it is charged
   int64_t peak_bytes = 0;
+  std::vector<std::vector<int32_t>> met;  // labels of others on the way, whether or not they fit
   double total_us() const { return step_us + charged_us; }
   double gap() const { return total_us() > 0 ? (total_us() - bound_us) / total_us() : 0; }
 };

@@ -83,6 +83,7 @@ class Reduction {
           labels.push_back(static_cast<int32_t>(label));
         }
       }
+      beaten_by_.emplace_back(variable.times.size(), -1);
     }
     for (const StepEdge& edge : problem.edges) {
       edges_[static_cast<size_t>(edge.from)].push_back(&edge);
@@ -136,11 +137,13 @@ class Reduction {
     // Of equal labels the first stays: later ones are judged first.
     for (size_t k = kept.size(); k-- > 0;) {
       const size_t label = kept[k];
-      const bool beaten = std::ranges::any_of(kept, [&](size_t rival) {
+      const auto by = std::ranges::find_if(kept, [&](size_t rival) {
         return rival != label && Difference(least[rival], least[label]).Total() <= kRounding &&
                Beats(problem_.variables[v], sides, labels, rival, label);
       });
-      if (beaten) kept.erase(kept.begin() + static_cast<ptrdiff_t>(k));
+      if (by == kept.end()) continue;
+      beaten_by_[v][static_cast<size_t>(labels[label])] = labels[*by];
+      kept.erase(kept.begin() + static_cast<ptrdiff_t>(k));
     }
     if (kept.size() == labels.size()) return false;
     std::vector<int32_t> left;
@@ -226,9 +229,25 @@ class Reduction {
         }
       }
     }
+    for (size_t v = 0; v < labels_.size(); ++v) reduced.instead.push_back(Instead(v));
     reduced.problem.usage_limit = problem_.usage_limit;
     TakeEdges(number, reduced.problem);
     return reduced;
+  }
+
+  // For each label the place of one that is left.
+  std::vector<int32_t> Instead(size_t v) const {
+    std::vector<int32_t> instead;
+    for (size_t label = 0; label < beaten_by_[v].size(); ++label) {
+      auto left = static_cast<int32_t>(label);
+      while (beaten_by_[v][static_cast<size_t>(left)] >= 0) {
+        left = beaten_by_[v][static_cast<size_t>(left)];
+      }
+      const auto at = std::ranges::lower_bound(labels_[v], left);
+      const bool is_left = at != labels_[v].end() && *at == left;
+      instead.push_back(is_left ? static_cast<int32_t>(at - labels_[v].begin()) : -1);
+    }
+    return instead;
   }
 
   // Edges with the same matrix whose ends have the same labels share one again.
@@ -259,6 +278,7 @@ class Reduction {
   const bool memory_;
   std::vector<std::vector<const StepEdge*>> edges_;  // by variable
   std::vector<std::vector<int32_t>> labels_;         // that are left
+  std::vector<std::vector<int32_t>> beaten_by_;      // by variable and label; -1: by none
 };
 
 }  // namespace
@@ -281,6 +301,17 @@ bool ReducedStep::Translate(const std::vector<int32_t>& whole,
     reduced.push_back(static_cast<int32_t>(at - labels[i].begin()));
   }
   return true;
+}
+
+std::vector<int32_t> ReducedStep::NoWorse(const std::vector<int32_t>& whole) const {
+  std::vector<int32_t> reduced;
+  for (const int32_t v : variable) {
+    const auto at = static_cast<size_t>(v);
+    const int32_t label = instead[at][static_cast<size_t>(whole[at])];
+    if (label < 0) return {};
+    reduced.push_back(label);
+  }
+  return reduced;
 }
 
 ReducedStep Reduce(const StepProblem& problem, bool memory,

@@ -17,12 +17,16 @@ struct ReducedStep {
   StepProblem problem;
   std::vector<int32_t> variable;             // of the whole problem, by variable
   std::vector<std::vector<int32_t>> labels;  // of the whole problem, by variable and label
-  bool feasible = true;                      // false: some variable has no possible label
+  // By variable and label of the whole problem: the label here that is never worse; -1: none is known.
+  std::vector<std::vector<int32_t>> instead;
+  bool feasible = true;  // false: some variable has no possible label
 
   // A labelling of the whole problem.
   std::vector<int32_t> Restore(const std::vector<int32_t>& reduced) const;
   // The other way round; false if some of its labels are not there any more.
   bool Translate(const std::vector<int32_t>& whole, std::vector<int32_t>& reduced) const;
+  // A labelling here that takes no more; empty: none is known.
+  std::vector<int32_t> NoWorse(const std::vector<int32_t>& whole) const;
 };
 
 // With `memory` a label must not use more, either, than one that is dropped for it. `allowed` are the

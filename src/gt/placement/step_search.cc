@@ -23,10 +23,12 @@ constexpr double kWorthAsking = 0.3;
 // Of the work that a guide may take, and questions: to find better plans, and to know a region's prices.
 constexpr double kGuideShare = 0.03;
 constexpr int kPlanQuestions = 200, kGuideQuestions = 25;
+// Of the best plan, that plans to begin with must lead to: else they know too little of this problem.
+constexpr double kGoodStart = 0.75;
 constexpr double kFirstRadius = 0.3, kGuideRadius = 0.05;
 constexpr double kAskShare = 0.1;  // of all work that one question may take
 // That many sweeps over a large problem are enough for a question; the next one goes on from there.
-constexpr double kAskWork = 2e8;
+constexpr double kAskWork = 2e8, kLargeAskSweeps = 32;
 constexpr double kAskSweeps = 200, kLeastAskWork = 1e6;  // likewise, over a small one
 // Entries that making a question's graph smaller looks at, for each of the problem's, about.
 constexpr double kReductionWork = 6;
@@ -76,15 +78,17 @@ class RegionSearch {
         deadline_(options.time_limit_s),
         moments_(problem),
         setup_work_(kQuestionWork + kReductionWork * EntriesOf(problem)) {
-    const double sweeps = kLeastAskWork + kAskSweeps * EntriesOf(problem);
+    const double entries = EntriesOf(problem);
+    const double large = std::max(kAskWork, kLargeAskSweeps * entries);
+    const double sweeps = kLeastAskWork + kAskSweeps * entries;
     const double share = kAskShare * options.work_limit;
-    const BoundSettings settings{.over_price = options.over_price,
-                                 .relative_gap = options.relative_gap,
-                                 .ask_work = std::min({kAskWork, share, sweeps}),
-                                 .exact_ask_work = share,
-                                 .first_radius = guided ? kFirstRadius : kGuideRadius};
+    settings_ = {.over_price = options.over_price,
+                 .relative_gap = options.relative_gap,
+                 .ask_work = std::min({large, share, sweeps}),
+                 .exact_ask_work = share,
+                 .first_radius = guided ? kFirstRadius : kGuideRadius};
     for (std::unique_ptr<StepBounder>& bounder : bounders_) {
-      bounder = std::make_unique<StepBounder>(problem, moments_, settings);
+      bounder = std::make_unique<StepBounder>(problem, moments_, settings_);
     }
     for (const StepVariable& variable : problem.variables) {
       met_.emplace_back(variable.times.size(), false);
@@ -93,6 +97,11 @@ class RegionSearch {
 
   // A labelling to begin with.
   void Offer(std::vector<int32_t> labels) { Keep(bounders_[0]->PlanOf(std::move(labels))); }
+  // One whose labels are worth a look; not if some of them exclude each other.
+  void Start(std::vector<int32_t> labels) {
+    const StepPlanPtr plan = bounders_[0]->PlanOf(std::move(labels));
+    if (plan->time.Serial() < kForbidden) Know(plan);
+  }
   // One that prices led to.
   void Know(const StepPlanPtr& plan) {
     Keep(plan);
@@ -107,7 +116,14 @@ class RegionSearch {
   StepRegion Begin(StepPrices prices) {
     OpenRegion all;
     all.region.prices = std::move(prices);
-    Advance advance = Ask(std::move(all), *bounders_[0], kAsks);
+    if (guided_ && !known_.empty()) all.region = FromStarts(all.region);
+    const bool begun = all.region.bound >= kGoodStart * BestCost();
+    Advance advance;
+    if (begun) {
+      advance.regions.push_back(std::move(all));
+    } else {
+      advance = Ask(std::move(all), *bounders_[0], kAsks);
+    }
     StepRegion root = advance.regions[0].region;
     Add(std::move(advance));
     if (guided_) FindPlans();
@@ -138,11 +154,17 @@ class RegionSearch {
       for (Advance& outcome : outcomes) Add(std::move(outcome));
       if (options_.progress && best_ != nullptr) options_.progress(best_->cost, Bound());
     }
+    if (aside_ != nullptr) Keep(aside_);
   }
 
   double work() const { return work_; }
   bool feasible() const { return best_ != nullptr; }
   const StepPlan& best() const { return *best_; }
+  std::vector<std::vector<int32_t>> Met() const {
+    std::vector<std::vector<int32_t>> met;
+    for (const StepPlanPtr& plan : known_) met.push_back(plan->labels);
+    return met;
+  }
   // No labelling takes less.
   double Bound() const {
     double bound = std::min(closed_, options_.cutoff);
@@ -184,6 +206,32 @@ class RegionSearch {
         open_.push_back(std::move(open));
       }
     }
+  }
+
+  // Asks one question at the prices of a part that has only the labels of plans to begin with. If they
+  // prove little, those plans know too little of this problem: nothing is left of them but what to beat.
+  StepRegion FromStarts(const StepRegion& all) {
+    const double start = BestCost();
+    Guide guide = GuideTo(all, kPlanQuestions);
+    if (guide.plan != nullptr) Know(guide.plan);
+    OpenRegion open;
+    open.region = all;
+    open.region.prices = std::move(guide.prices);
+    Advance advance = Ask(std::move(open), *bounders_[0], 1);
+    if (advance.regions[0].region.bound >= kGoodStart * BestCost()) {
+      work_ += guide.work;
+      StepRegion asked = std::move(advance.regions[0].region);
+      advance.regions.clear();
+      Add(std::move(advance));
+      return asked;
+    }
+    // Nor does it count as work: what follows is the search without any plans.
+    bounders_[0] = std::make_unique<StepBounder>(problem_, moments_, settings_);
+    aside_ = std::exchange(best_, nullptr);
+    options_.cutoff = std::min(options_.cutoff, start);
+    known_.clear();
+    for (std::vector<bool>& labels : met_) labels.assign(labels.size(), false);
+    return all;
   }
 
   // Better plans of the whole problem, which decide how many labels are left.
@@ -313,6 +361,7 @@ class RegionSearch {
     options.relative_gap /= 2;  // the rest is for what the whole region loses
     options.cutoff = std::min(options_.cutoff, BestCost() * (1 - options.relative_gap));
     options.progress = nullptr;
+    options.starts.clear();
     RegionSearch search(part.problem, options, /*guided=*/false);
     for (const StepPlanPtr& plan : known_) {
       auto reduced = std::make_shared<StepPlan>(*plan);
@@ -351,10 +400,11 @@ class RegionSearch {
 
   const StepProblem& problem_;
   const bool guided_;
-  const StepOptions& options_;
+  StepOptions options_;
   const Deadline deadline_;
   const StepMoments moments_;
   const double setup_work_;
+  BoundSettings settings_;
   // One for each region that is worked on at a time, whether or not they have a thread each: they learn
   // as they go.
   std::array<std::unique_ptr<StepBounder>, 2> bounders_;
@@ -362,6 +412,7 @@ class RegionSearch {
   std::vector<StepPlanPtr> known_;
   std::vector<std::vector<bool>> met_;  // labels of known plans, by variable
   StepPlanPtr best_;
+  StepPlanPtr aside_;           // one that the search does not know of
   double closed_ = kForbidden;  // the least bound of regions that are finished
   double work_ = 0;
   int questions_ = 0;
@@ -388,12 +439,14 @@ StepOptions ForMemory(const StepOptions& options) {
   memory.relative_gap = 1e-3;
   memory.cutoff = kForbidden;
   memory.progress = nullptr;
+  memory.starts.clear();
   return memory;
 }
 
 // Searches a problem that is reduced already.
 StepSolution SearchReduced(const StepProblem& problem, const StepOptions& options, bool guided) {
   RegionSearch search(problem, options, guided);
+  for (const std::vector<int32_t>& start : options.starts) search.Start(start);
   search.Begin({});
   StepSolution solution;
   if (!search.feasible() && search.Bound() < options.cutoff) {
@@ -413,44 +466,29 @@ StepSolution SearchReduced(const StepProblem& problem, const StepOptions& option
   solution.lower_bound = search.Bound();
   solution.feasible = search.feasible();
   if (!solution.feasible) return solution;
+  solution.met = search.Met();
   solution.labels = search.best().labels;
   solution.time = search.best().time;
   solution.cost = search.best().cost;
   return solution;
 }
 
-// What the search begins with; not feasible if that is nothing, or does not fit.
-StepSolution SolutionOf(const StepProblem& problem, const StepOptions& options) {
-  StepSolution solution;
-  if (options.start.empty()) return solution;
-  const StepMoments moments(problem);
-  const StepBounder bounder(problem, moments, {.over_price = options.over_price});
-  const StepPlanPtr plan = bounder.PlanOf(options.start);
-  if (plan->cost == kForbidden) return solution;
-  solution.feasible = true;
-  solution.labels = plan->labels;
-  solution.time = plan->time;
-  solution.cost = plan->cost;
-  return solution;
-}
-
 }  // namespace
 
 static StepSolution SearchWhole(StepProblem problem, const StepOptions& options, bool guided) {
-  StepSolution start = SolutionOf(problem, options);
-  StepOptions below = options;  // what is known already
-  below.cutoff = std::min(options.cutoff, start.cost);
   const bool limited = problem.usage_limit < std::numeric_limits<int64_t>::max();
   const ReducedStep reduced = Reduce(problem, limited);
   problem = {};
   StepSolution solution;
   solution.lower_bound = kForbidden;
   if (!reduced.feasible) return solution;
-  solution = SearchReduced(reduced.problem, below, guided);
+  StepOptions within = options;
+  for (std::vector<int32_t>& start : within.starts) start = reduced.NoWorse(start);
+  std::erase(within.starts, std::vector<int32_t>());
+  solution = SearchReduced(reduced.problem, within, guided);
   if (solution.feasible) solution.labels = reduced.Restore(solution.labels);
-  if (start.cost > solution.cost) return solution;
-  start.lower_bound = std::min(solution.lower_bound, start.cost);
-  return start.feasible ? start : solution;
+  for (std::vector<int32_t>& labels : solution.met) labels = reduced.Restore(labels);
+  return solution;
 }
 
 StepSolution SearchStep(StepProblem problem, const StepOptions& options) {

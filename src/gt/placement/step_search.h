@@ -30,7 +30,8 @@ struct StepOptions {
   int threads = 1;                                       // results do not depend on it
   // Labellings that take this long or longer are of no interest.
   double cutoff = kForbidden;
-  std::vector<int32_t> start = {};  // labels to improve on; empty: none
+  // Labellings to improve on. Labels that they have are looked at first.
+  std::vector<std::vector<int32_t>> starts = {};
   // Called now and then with the best time so far and the bound.
   std::function<void(double best, double bound)> progress = nullptr;
 };
@@ -42,7 +43,8 @@ struct StepSolution {
   double cost = kForbidden;  // of the step, and of memory above the limit
   // No labelling that fits takes less; infinite if there is none. At most the cutoff.
   double lower_bound = 0;
-  double work = 0;  // entries of tables that the search went over
+  double work = 0;                        // entries of tables that the search went over
+  std::vector<std::vector<int32_t>> met;  // labellings on the way, whether or not they fit
 };
 
 // Deterministic without a time limit. The problem is given up once it has been reduced: its matrices

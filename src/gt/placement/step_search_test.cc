@@ -101,6 +101,22 @@ TEST(StepSearch, EqualsTheIlpOfHighs_slow) {
   EXPECT_EQ(seen, kProblems);
 }
 
+// Wherever it begins: with the best labelling, with the worst, or with one that does not fit.
+TEST(StepSearch, FindsTheOptimumFromAnyStart) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const StepProblem problem = RandomStepProblem(seed, seed % 2 == 0);
+    StepOptions options;
+    for (const size_t shift : {seed, seed + 1}) {
+      std::vector<int32_t>& start = options.starts.emplace_back();
+      for (size_t v = 0; v < problem.variables.size(); ++v) {
+        start.push_back(static_cast<int32_t>((v + shift) % problem.variables[v].times.size()));
+      }
+    }
+    if (seed % 3 == 0) options.starts = SearchStep(problem).met;
+    ExpectOptimal(problem, options, seed);
+  }
+}
+
 // However early the search ends, its bound is below every labelling.
 TEST(StepSearch, TheBoundHoldsWhereverTheSearchEnds) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
