@@ -28,32 +28,13 @@ void MinPlus(const double* table, size_t rows, size_t columns, const double* __r
   }
 }
 
-// Infinity less infinity is no number, and a comparison with it is false: such places do not count.
-GT_WIDEST
-double MaxDifference(const double* one, const double* other, size_t count, double enough) {
-  constexpr size_t kLanes = 8;
-  double most[kLanes];
-  std::fill_n(most, kLanes, -std::numeric_limits<double>::infinity());
-  size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      const double difference = one[i + lane] - other[i + lane];
-      most[lane] = difference > most[lane] ? difference : most[lane];
-    }
-    if (i % (8 * kLanes) == 0 && *std::max_element(most, most + kLanes) > enough) break;
-  }
-  double worst = *std::max_element(most, most + kLanes);
-  if (worst > enough) return worst;
-  for (; i < count; ++i) {
-    const double difference = one[i] - other[i];
-    worst = difference > worst ? difference : worst;
-  }
-  return worst;
-}
+namespace {
 
-// Differences are not rounded: they are those of the numbers as they are stored.
-GT_WIDEST
-double MaxDifference(const float* one, const float* other, size_t count) {
+// Infinity less infinity is no number, and a comparison with it is false: such places do not count.
+// Differences are those of the numbers as they are stored. Inlined, to be compiled for each kind of processor.
+template <typename Number>
+__attribute__((always_inline)) inline double Largest(const Number* one, const Number* other,
+                                                     size_t count, double enough) {
   constexpr size_t kLanes = 8;
   double most[kLanes];
   std::fill_n(most, kLanes, -std::numeric_limits<double>::infinity());
@@ -63,13 +44,27 @@ double MaxDifference(const float* one, const float* other, size_t count) {
       const double difference = double{one[i + lane]} - double{other[i + lane]};
       most[lane] = difference > most[lane] ? difference : most[lane];
     }
+    if (i % (8 * kLanes) == 0 && *std::max_element(most, most + kLanes) > enough) break;
   }
   double worst = *std::max_element(most, most + kLanes);
+  if (worst > enough) return worst;
   for (; i < count; ++i) {
     const double difference = double{one[i]} - double{other[i]};
     worst = difference > worst ? difference : worst;
   }
   return worst;
+}
+
+}  // namespace
+
+GT_WIDEST
+double MaxDifference(const double* one, const double* other, size_t count, double enough) {
+  return Largest(one, other, count, enough);
+}
+
+GT_WIDEST
+double MaxDifference(const float* one, const float* other, size_t count) {
+  return Largest(one, other, count, std::numeric_limits<double>::infinity());
 }
 
 }  // namespace gt::placement

@@ -158,7 +158,8 @@ class RegionSearch {
   }
 
   double work() const { return work_; }
-  bool feasible() const { return best_ != nullptr; }
+  bool feasible() const { return best_ != nullptr || aside_ != nullptr; }
+  // Once it has run.
   const StepPlan& best() const { return *best_; }
   std::vector<std::vector<int32_t>> Met() const {
     std::vector<std::vector<int32_t>> met;

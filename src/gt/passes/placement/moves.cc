@@ -150,14 +150,20 @@ class Mover::Way {
   struct Split {
     Dim outer = 1, extent = 1, inner = 1;
   };
-  Split SplitAt(size_t piece) const {
+  // With the whole dimension of the piece as its extent.
+  Split SplitAtDimOf(size_t piece) const {
     const Shape local = mover_.LocalSizes(sizes_, pieces_, at_);
     const auto dim = static_cast<size_t>(pieces_[piece].dim);
     Split split;
     for (size_t d = 0; d < dim; ++d) split.outer *= local[d];
     for (size_t d = dim + 1; d < local.size(); ++d) split.inner *= local[d];
     split.extent = local[dim];
+    return split;
+  }
+  Split SplitAt(size_t piece) const {
+    Split split = SplitAtDimOf(piece);
     if (IsWholeDim(piece)) return split;
+    const auto dim = static_cast<size_t>(pieces_[piece].dim);
     // The other pieces of the dimension are numbers; what is left may have a symbol.
     for (size_t i = 0; i < pieces_.size(); ++i) {
       if (i == piece || pieces_[i].dim != pieces_[piece].dim || SymbolIsIn(i, piece)) continue;
@@ -176,11 +182,8 @@ class Mover::Way {
   }
   // The same with the other pieces of the dimension outside and inside, whatever is cut; all must divide.
   Split SplitAmongPieces(size_t piece) const {
-    const Shape local = mover_.LocalSizes(sizes_, pieces_, at_);
-    const auto dim = static_cast<size_t>(pieces_[piece].dim);
-    Split split;
-    for (size_t d = 0; d < dim; ++d) split.outer *= local[d];
-    for (size_t d = dim + 1; d < local.size(); ++d) split.inner *= local[d];
+    Split split = SplitAtDimOf(piece);
+    split.extent = 1;
     for (size_t i = 0; i < pieces_.size(); ++i) {
       if (pieces_[i].dim != pieces_[piece].dim) continue;
       const Dim extent(pieces_[i].size / rank_.SizeOf(at_.CutsOf(static_cast<ShardState>(i))));
