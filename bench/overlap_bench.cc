@@ -240,7 +240,7 @@ Measured Measure(const gt::Config& config, c10::Device device, Also also, int st
     const gt::Batch batch = RandomBatch(*model, config, mesh, compiled.placed.get(), device);
     auto step =
         gt::MakeCapturedStep(*model, std::move(compiled),
-                             {.device_graphs = config.compile.cuda_graphs,
+                             {.device_graphs = gt::RecordsSteps(config),
                               .records_collectives = gt::FactsOf(world.backend()).recordable,
                               .kernel_store = gt::fusion::DefaultKernelFolder()});
     std::vector<double> times, host_times;

@@ -128,6 +128,18 @@ TEST(Cli, TracedGraphGoesThroughOpt) {
   fs::remove_all(folder);
 }
 
+// What is looked at is what would run: cuDNN's attention has no deterministic backward.
+TEST(Cli, DeterministicStepsAreTracedAsSuch) {
+  const std::string flags =
+      "trace --device cuda --model.flavor tiny --training.seq_len 16 "
+      "--training.mixed_precision_param bfloat16 --output /dev/stdout";
+  const std::string cudnn = "_scaled_dot_product_cudnn_attention";
+  EXPECT_NE(RunGt(flags).output.find(cudnn), std::string::npos);
+  const Outcome deterministic = RunGt(flags + " --training.deterministic");
+  EXPECT_EQ(deterministic.output.find(cudnn), std::string::npos) << deterministic.output;
+  EXPECT_NE(deterministic.output.find("_scaled_dot_product_flash_attention"), std::string::npos);
+}
+
 TEST(Cli, TracedGraphIsDrawn) {
   fs::path folder = fs::temp_directory_path() / ("gt_cli_test_" + std::to_string(getpid()));
   fs::create_directories(folder);

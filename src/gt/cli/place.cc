@@ -33,6 +33,7 @@
 #include "gt/report/placement_svg.h"
 #include "gt/sim/cluster_path.h"
 #include "gt/storage/file_writer.h"
+#include "gt/torch_bridge/device.h"
 
 namespace gt::cli {
 namespace {
@@ -289,6 +290,7 @@ int RunPlace(Arguments args) {
     return SolveIopddl(flags, static_cast<int>(std::max<int64_t>(1, config.threads)));
   }
   config.comm.backend = CommBackend::kFake;
+  SetDeterministic(config.training.deterministic);
   Placer(config, flags).Run();
   return 0;
 }

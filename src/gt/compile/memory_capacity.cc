@@ -55,7 +55,10 @@ MemoryOptions StepMemory(const Config& config, const Mesh& mesh) {
 }
 
 bool RecordsSteps(const Config& config) {
-  return config.compile.cuda_graphs && config.compile.executor == ExecutorKind::kFast;
+  const bool wanted = config.compile.cuda_graphs == AutoSwitch::kAuto
+                          ? !config.debug.share_gpu
+                          : config.compile.cuda_graphs == AutoSwitch::kTrue;
+  return wanted && config.compile.executor == ExecutorKind::kFast;
 }
 
 bool CopiesForCheckpoints(const Config& config) {

@@ -77,7 +77,8 @@ void World::Run(const Config& config, const std::function<void(World&)>& body) {
   // A store that goes away is told by our own messages; libtorch's would bury them in lists of
   // functions.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
-  PrepareEnvironment(config.training.deterministic);
+  // Before a step is captured, whoever does that: it decides which attention runs.
+  SetDeterministic(config.training.deterministic, config.debug.fill_memory);
   CommBackend backend = ChooseBackend(config);
   Place place;
   place.backend = backend;

@@ -231,8 +231,10 @@ void AddRecordings(const Graph& graph, const StorageTable& table, const MemoryOp
   curve.recorded_peak = curve.peak;
   if (!options.recordings || curve.device != DeviceKind::kCuda) return;
   const RecordedMemory recorded = MeasureRecorded(graph, table, curve.device, *options.recordings);
-  curve.recording_pool = recorded.pool;
-  const int64_t both = CheckedAdd(recorded.pool, recorded.rest);
+  // Libraries have a workspace for each stream; that of the recording stream is in the pool.
+  const int64_t workspace = recorded.pool == 0 ? 0 : options.cuda_workspace_bytes;
+  curve.recording_pool = CheckedAdd(recorded.pool, workspace);
+  const int64_t both = CheckedAdd(curve.recording_pool, recorded.rest);
   curve.recorded_peak = std::max(curve.peak, CheckedAdd(Sum(curve.constant), both));
 }
 

@@ -29,7 +29,8 @@ bool CudaUsable();
 // bits.
 void SetThreads(int64_t threads);
 
-// Only kernels that give the same bits in every run; an operator without such a kernel is an error.
+// Only kernels that give the same bits in every run; an operator without such a kernel is an error. For the
+// whole process, and before its threads start: it prepares the environment as well.
 void SetDeterministic(bool on, bool fill_memory = false);
 
 // What matrix products of float32 numbers are computed in on a GPU: "float32", or "TF32", which

@@ -80,7 +80,6 @@ Job::Job(const Config& asked, World& ranks)
   AgreeOnConfig(world, config);
   ClaimFolder(*this);
   SetThreads(ThreadsOf(config, world));
-  SetDeterministic(config.training.deterministic, config.debug.fill_memory);
   SetLimits(config, world, device);
   if (device.is_cpu() || world.ranks_in_process() > 1) generator.emplace(device);
   model = BuildConfiguredModel(config, world, mesh);

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "gt/base/logging.h"
 #include "gt/compile/memory_capacity.h"
 #include "gt/dist/agreement.h"
 #include "gt/nn/module.h"
@@ -43,6 +44,16 @@ std::string PlanSoFar(const Job& job) {
   return continues && std::filesystem::exists(path, ignored) ? path : "";
 }
 
+bool WillRecord(const Job& job, const MemoryCurve& curve) {
+  const Config& config = job.config;
+  if (RecordsSteps(config)) return !config.training.check_memory || RecordingsFit(job, curve);
+  if (job.device.is_cuda() && job.world.first() &&
+      config.compile.cuda_graphs == AutoSwitch::kAuto && config.debug.share_gpu) {
+    log::Info("no CUDA graphs, because ranks share the GPU (--compile.cuda_graphs=true records)");
+  }
+  return false;
+}
+
 }  // namespace
 
 std::optional<StepPlan> PlanStep(Job& job) {
@@ -68,8 +79,7 @@ std::optional<StepPlan> PlanStep(Job& job) {
     plan.overlap_table = OverlapTable(graph, *plan.compiled.predicted, curve.peak);
   }
   if (job.config.training.check_memory) RequireFit(job, graph, curve);
-  plan.cuda_graphs =
-      RecordsSteps(job.config) && (!job.config.training.check_memory || RecordingsFit(job, curve));
+  plan.cuda_graphs = WillRecord(job, curve);
   return plan;
 }
 
