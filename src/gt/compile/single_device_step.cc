@@ -76,10 +76,15 @@ class FinestShards {
 Captured CaptureWhole(const StepRequest& request, int64_t ranks, const EpOverlapSection& overlap,
                       int64_t shards) {
   const Config global = GlobalConfig(request.config, ranks, request.model);
-  Captured captured = CaptureUncompiled({request.model, global, request.device}, overlap, shards);
+  const auto capture = [&] {
+    return CaptureUncompiled({request.model, global, request.device}, overlap, shards);
+  };
+  Captured captured = capture();
   PassList passes = Cleaning();
   AddPolicy(passes, request.config);
-  PassManager(std::move(passes), Unchecked()).Run(*captured.graph);
+  PassManagerOptions options = Unchecked();
+  options.make_start = [&] { return std::move(capture().graph); };
+  PassManager(std::move(passes), std::move(options)).Run(*captured.graph);
   captured.graph->NumberNodes();
   return captured;
 }
