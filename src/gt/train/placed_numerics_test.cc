@@ -39,7 +39,7 @@ constexpr Numbers kBars = {1e-6, 1e-5, 1e-5};
 // In bfloat16 no such bar fits. A sum of parts that are rounded is not the rounded sum, and how far one
 // rank is from float32 is itself a matter of chance: of one gradient that is small against what it is
 // computed from, another order of summation gives twice the error or half of it. So the bar is made of
-// several results of one rank that are equally right (NudgedGradients, EquallyRight): a placed job is
+// several results of one rank that are equally right (EquallyRightSteps, EquallyRightJobs): a placed job is
 // not much farther from float32 than the farthest of them.
 //
 // "Not much": one rank rounds a sum once, a plan each of its n parts as well. Parts of terms of either sign
@@ -234,7 +234,7 @@ class PlacedNumerics : public ::testing::TestWithParam<Case> {
   // The step of one device again, with parameters that are an eighth of bfloat16's rounding away: what they
   // are rounded to differs here and there, and with it all that follows. Nudges that change choices of
   // experts do not count.
-  static std::vector<std::vector<at::Tensor>> NudgedGradients(const WholeStep& whole) {
+  static std::vector<std::vector<at::Tensor>> EquallyRightSteps(const WholeStep& whole) {
     constexpr int kNudges = 6;
     constexpr double kNudge = 1.0 / 4096;  // bfloat16 rounds by up to 1/512
     std::vector<std::vector<at::Tensor>> runs = {whole.expected};
@@ -272,7 +272,7 @@ class PlacedNumerics : public ::testing::TestWithParam<Case> {
   // Norms of differences relative to norms in float32.
   static RoundedGradients RoundingOf(const WholeStep& exact, const WholeStep& rounded,
                                      const std::vector<at::Tensor>& placed) {
-    const std::vector<std::vector<at::Tensor>> one_rank = NudgedGradients(rounded);
+    const std::vector<std::vector<at::Tensor>> one_rank = EquallyRightSteps(rounded);
     RoundedGradients result;
     double squares = 0, placed_squares = 0;
     std::vector<double> one_rank_squares(one_rank.size());
@@ -325,7 +325,7 @@ class PlacedNumerics : public ::testing::TestWithParam<Case> {
 
   // Jobs of one rank that differ in how many rows their gradients are summed over before they are rounded.
   // The first has all at once.
-  std::vector<JobOutcome> EquallyRight(const Case& which) {
+  std::vector<JobOutcome> EquallyRightJobs(const Case& which) {
     std::vector<JobOutcome> jobs;
     for (int64_t batches : {int64_t{1}, int64_t{2}, which.rows()}) {
       Config config = Job(which, 1);
@@ -413,7 +413,7 @@ class PlacedNumerics : public ::testing::TestWithParam<Case> {
   // Steps are compared in which the placed job and all of one rank choose the same experts. Where they
   // part, all steps are compared with balanced loads.
   void CompareRoundedLosses(const Case& which, const JobOutcome& placed) {
-    const std::vector<JobOutcome> one_rank = EquallyRight(which);
+    const std::vector<JobOutcome> one_rank = EquallyRightJobs(which);
     const JobOutcome exact = RunJob(Job(which.InFloat32(), 1));
     size_t same = SameChoices(one_rank.front(), placed);
     for (const JobOutcome& job : one_rank) {
