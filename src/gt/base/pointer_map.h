@@ -15,9 +15,10 @@ class PointerMap {
  public:
   size_t size() const { return size_; }
   void Reserve(size_t count) {
+    if (count * 4 <= slots_.size() * 3) return;
     size_t capacity = kSmallest;
     while (count * 4 > capacity * 3) capacity *= 2;
-    if (capacity > slots_.size()) Rehash(capacity);
+    Rehash(capacity);
   }
 
   bool contains(const void* key) const { return Find(key) != nullptr; }

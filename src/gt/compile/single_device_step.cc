@@ -34,15 +34,15 @@ PassManagerOptions Unchecked() {
   return options;
 }
 
+PassList Cleaning() { return ParsePipeline("dce,canonicalize,cse,dce"); }
+
 // What is recomputed is placed like any other node, and what memory holds under the policy is what a
 // search counts.
-void ApplyPolicy(Graph& graph, const Config& config) {
+void AddPolicy(PassList& passes, const Config& config) {
   if (!AppliesPolicyFirst(config)) return;
-  PassList passes;
   passes.push_back(std::make_unique<ApplyMemoryPolicy>(
       MemoryPolicyOptions{config.compile.memory_policy, config.compile.full_recompute_save_ops}));
   passes.push_back(std::make_unique<Rematerialize>());
-  PassManager(std::move(passes), Unchecked()).Run(graph);
 }
 
 EpOverlapSection NoChunks() {
@@ -76,18 +76,22 @@ class FinestShards {
 Captured CaptureWhole(const StepRequest& request, int64_t ranks, const EpOverlapSection& overlap,
                       int64_t shards) {
   const Config global = GlobalConfig(request.config, ranks, request.model);
-  Captured captured = CaptureUncompiled({request.model, global, request.device}, overlap, shards);
-  CleanForPlacement(*captured.graph);
-  ApplyPolicy(*captured.graph, request.config);
+  const auto capture = [&] {
+    return CaptureUncompiled({request.model, global, request.device}, overlap, shards);
+  };
+  Captured captured = capture();
+  PassList passes = Cleaning();
+  AddPolicy(passes, request.config);
+  PassManagerOptions options = Unchecked();
+  options.make_start = [&] { return std::move(capture().graph); };
+  PassManager(std::move(passes), std::move(options)).Run(*captured.graph);
   captured.graph->NumberNodes();
   return captured;
 }
 
 }  // namespace
 
-void CleanForPlacement(Graph& graph) {
-  PassManager(ParsePipeline("dce,canonicalize,cse,dce"), Unchecked()).Run(graph);
-}
+void CleanForPlacement(Graph& graph) { PassManager(Cleaning(), Unchecked()).Run(graph); }
 
 int64_t ShardsOf(ChunkDim dim, Graph& step, const Plan& plan) {
   const placement::Folding folding = placement::Fold(step);

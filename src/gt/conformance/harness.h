@@ -148,6 +148,9 @@ class Case {
   Variant variant() const { return variant_; }
   const TensorType& operand_type(int i) const { return operands_[i].type; }
   ShapeEnv& env() { return env_; }
+  const ShapeEnv& env() const { return env_; }
+  const std::vector<Operand>& operands() const { return operands_; }
+  const std::vector<Argument>& args() const { return args_; }
 
  private:
   friend class Runner;

@@ -90,10 +90,13 @@ Value* Node::TensorArg(int32_t i) const {
 Graph::Graph(std::string name) : name_(std::move(name)), shapes_(std::make_shared<ShapeEnv>()) {}
 
 Graph::~Graph() {
-  outputs_.clear();
-  // All uses go before any value: a graph that dies half-way through a change may not be in order.
+  // Uses forget their values before any value goes: a graph that dies half-way through a change may not
+  // be in order. Nobody will read the lists of uses again.
+  for (const auto& output : outputs_) output->use.value_ = nullptr;
   for (Node* node = first_; node != nullptr; node = node->next_) {
-    for (int32_t i = 0; i < node->counts_.operands; ++i) node->operands_[i].Set(nullptr);
+    for (Use& use : std::span(node->operands_, static_cast<size_t>(node->counts_.operands))) {
+      use.value_ = nullptr;
+    }
   }
   for (Node* node = first_; node != nullptr;) Destroy(std::exchange(node, node->next_));
 }
@@ -150,7 +153,8 @@ Name Graph::FreshName(std::string_view base) {
   const size_t stem = text.size();
   while (true) {
     text.resize(stem);
-    fmt::format_to(std::back_inserter(text), "{}", ++suffix);
+    const fmt::format_int number(++suffix);
+    text.append(number.data(), number.size());
     const Name candidate(text);
     if (!by_name_.contains(candidate.id())) return candidate;
   }

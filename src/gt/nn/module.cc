@@ -169,18 +169,26 @@ void NameModules(Module& root) {
   Walk(root, "", [](const std::string& path, Module& module) { module.fqn_ = Name(path); });
 }
 
+namespace {
+
+void AddModules(torch::nn::Module& module, std::vector<Module*>& found) {
+  if (auto* ours = dynamic_cast<Module*>(&module)) found.push_back(ours);
+  for (const auto& child : module.children()) AddModules(*child, found);
+}
+
+}  // namespace
+
 std::vector<Module*> ModulesOf(Module& root) {
   std::vector<Module*> found;
-  Walk(root, "", [&found](const std::string&, Module& module) { found.push_back(&module); });
+  AddModules(root, found);
   return found;
 }
 
 ModuleTable RolesOf(const Module& root) {
   ModuleTable roles;
-  for (const auto& item : root.named_modules("", /*include_self=*/false)) {
-    const auto* module = dynamic_cast<const Module*>(item.value().get());
-    if (module != nullptr && module->role()) roles.Declare(Name(item.key()), *module->role());
-  }
+  Walk(const_cast<Module&>(root), "", [&](const std::string& path, const Module& module) {
+    if (!path.empty() && module.role()) roles.Declare(Name(path), *module.role());
+  });
   return roles;
 }
 

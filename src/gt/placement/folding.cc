@@ -37,6 +37,31 @@ struct Repeat {
   size_t begin, end, period;
 };
 
+// Hashes of all stretches of one length, each from the one before it.
+class WindowHashes {
+ public:
+  WindowHashes(const std::vector<uint64_t>& tokens, size_t window)
+      : tokens_(tokens), window_(window) {
+    for (size_t i = 0; i < window; ++i) {
+      hash_ = hash_ * kBase + tokens[i];
+      leaving_ *= kBase;
+    }
+  }
+  uint64_t hash() const { return hash_; }
+  void Advance() {
+    hash_ = hash_ * kBase - leaving_ * tokens_[first_];
+    if (first_ + window_ < tokens_.size()) hash_ += tokens_[first_ + window_];
+    ++first_;
+  }
+
+ private:
+  static constexpr uint64_t kBase = 0x9fb21c651e98df25ull;
+  const std::vector<uint64_t>& tokens_;
+  const size_t window_;
+  size_t first_ = 0;
+  uint64_t hash_ = 0, leaving_ = 1;
+};
+
 // Stretches that follow each other, found by looking for the last place where the next `window` nodes
 // were the same.
 std::vector<Repeat> FindRepeats(const std::vector<uint64_t>& tokens, size_t window,
@@ -50,16 +75,16 @@ std::vector<Repeat> FindRepeats(const std::vector<uint64_t>& tokens, size_t wind
     if (run_period == 0 || stop + window - 1 < run_begin + run_period) return;
     repeats.push_back({run_begin - run_period, stop + window - 1, run_period});
   };
-  for (size_t i = 0; i + window <= tokens.size(); ++i) {
-    uint64_t hash = 0;
-    bool free = true;
-    for (size_t j = i; j < i + window; ++j) {
-      hash = Mixed(hash, tokens[j]);
-      free = free && !taken[j];
-    }
+  WindowHashes hashes(tokens, window);
+  size_t free_from = 0;  // after the last node in the window that is taken
+  for (size_t i = 0; i < window - 1; ++i) {
+    if (taken[i]) free_from = i + 1;
+  }
+  for (size_t i = 0; i + window <= tokens.size(); ++i, hashes.Advance()) {
+    if (taken[i + window - 1]) free_from = i + window;
     size_t period = 0;
-    if (free) {
-      auto [found, is_new] = last.try_emplace(hash, i);
+    if (free_from <= i) {
+      auto [found, is_new] = last.try_emplace(hashes.hash(), i);
       if (!is_new) {
         period = i - found->second;
         found->second = i;

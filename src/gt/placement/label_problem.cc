@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <utility>
+#include <vector>
 
 #include "gt/base/error.h"
 #include "gt/placement/problem_check.h"
@@ -97,17 +98,19 @@ double CostOf(const LabelProblem& problem, const std::vector<int32_t>& labels) {
 }
 
 int64_t PeakUsage(const LabelProblem& problem, const std::vector<int32_t>& labels) {
-  std::map<int32_t, int64_t> changes;
+  std::vector<std::pair<int32_t, int64_t>> changes;  // when, and by how much
   for (size_t v = 0; v < problem.variables.size(); ++v) {
     const Variable& variable = problem.variables[v];
     if (variable.usage.empty()) continue;
     const int64_t usage = variable.usage[static_cast<size_t>(labels[v])];
     for (const LiveRange& range : variable.live) {
       if (range.begin == range.end) continue;
-      changes[range.begin] += usage * range.count;
-      changes[range.end] -= usage * range.count;
+      changes.emplace_back(range.begin, usage * range.count);
+      changes.emplace_back(range.end, -usage * range.count);
     }
   }
+  // What ends at a moment makes room for what begins then: sorted, the smaller change comes first.
+  std::ranges::sort(changes);
   int64_t usage = 0;
   int64_t peak = 0;
   for (const auto& [moment, change] : changes) peak = std::max(peak, usage += change);

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <utility>
+#include <vector>
 
 #include "gt/ir/node_map.h"
 #include "gt/sim/type_sizes.h"
@@ -15,13 +16,17 @@ class Profile {
  public:
   void Add(int32_t begin, int32_t end) {
     if (begin >= end) return;
-    ++changes_[begin];
-    --changes_[end];
+    changes_.emplace_back(begin, 1);
+    changes_.emplace_back(end, -1);
   }
-  std::vector<LiveRange> Ranges() const {
+  std::vector<LiveRange> Ranges() {
+    std::ranges::sort(changes_);
     std::vector<LiveRange> ranges;
     int32_t count = 0, since = 0;
-    for (const auto& [at, change] : changes_) {
+    for (size_t i = 0; i < changes_.size();) {
+      const int32_t at = changes_[i].first;
+      int32_t change = 0;
+      for (; i < changes_.size() && changes_[i].first == at; ++i) change += changes_[i].second;
       if (change == 0) continue;
       if (count > 0) ranges.push_back({since, at, count});
       count += change;
@@ -31,7 +36,7 @@ class Profile {
   }
 
  private:
-  std::map<int32_t, int32_t> changes_;
+  std::vector<std::pair<int32_t, int32_t>> changes_;  // where, and by how many
 };
 
 bool IsRecomputed(const Node& node) {
@@ -46,7 +51,7 @@ class MemoryUse {
       : problem_(problem), memory_(memory), labels_(labels) {
     for (const Node* node : problem.graph().nodes()) nodes_.push_back(node);
     last_use_.resize(nodes_.size());
-    for (size_t i = nodes_.size(); i-- > 0;) FindLastUses(i);
+    for (size_t i = nodes_.size(); i-- > 0;) FindLastUse(static_cast<int32_t>(i));
     for (size_t i = 0; i < problem.variables().size(); ++i) AddVariable(i);
     labels.usage_limit = memory.limit > 0 ? std::max<int64_t>(0, memory.limit - memory.workspace)
                                           : std::numeric_limits<int64_t>::max();
@@ -55,17 +60,17 @@ class MemoryUse {
  private:
   int32_t end() const { return static_cast<int32_t>(nodes_.size()); }
 
-  // A view keeps alive what it looks into.
-  void FindLastUses(size_t i) {
-    const Node& node = *nodes_[i];
-    last_use_[i].assign(static_cast<size_t>(node.result_count()), static_cast<int32_t>(i));
+  // Of any result. A view keeps alive what it looks into.
+  void FindLastUse(int32_t made) {
+    const Node& node = *nodes_[static_cast<size_t>(made)];
+    int32_t last = made;
     for (int32_t result = 0; result < node.result_count(); ++result) {
-      int32_t& last = last_use_[i][static_cast<size_t>(result)];
       for (const Use& use : node.result(result)->uses()) {
-        last = std::max(last, use.node() == nullptr ? LastUseAs(use, static_cast<int32_t>(i))
-                                                    : LastUseBy(node, *use.node()));
+        last = std::max(
+            last, use.node() == nullptr ? LastUseAs(use, made) : LastUseBy(node, *use.node()));
       }
     }
+    last_use_[static_cast<size_t>(made)] = last;
   }
   // A gradient is sent where its parameter is as soon as it is made, and counted there.
   int32_t LastUseAs(const Use& output, int32_t made) const {
@@ -75,10 +80,8 @@ class MemoryUse {
   }
   int32_t LastUseBy(const Node& producer, const Node& user) const {
     if (IsRecomputed(producer) && user.meta().is_backward()) return -1;
-    int32_t last = user.number();
-    if (user.op().aliasing == Aliasing::kNone) return last;
-    for (int32_t use : last_use_[static_cast<size_t>(user.number())]) last = std::max(last, use);
-    return last;
+    if (user.op().aliasing == Aliasing::kNone) return user.number();
+    return last_use_[static_cast<size_t>(user.number())];
   }
 
   // Local bytes of a result in a layout.
@@ -162,18 +165,14 @@ class MemoryUse {
       }
       return;
     }
-    int32_t last = member;
-    for (int32_t i = 0; i < folded.node->result_count(); ++i) {
-      last = std::max(last, last_use_[static_cast<size_t>(member)][static_cast<size_t>(i)]);
-    }
-    profile.Add(member, last + 1);
+    profile.Add(member, last_use_[static_cast<size_t>(member)] + 1);
   }
 
   const PlaceProblem& problem_;
   const MemoryModel& memory_;
   LabelProblem& labels_;
   std::vector<const Node*> nodes_;
-  std::vector<std::vector<int32_t>> last_use_;  // by node and result
+  std::vector<int32_t> last_use_;  // by node
 };
 
 }  // namespace

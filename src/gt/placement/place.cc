@@ -26,7 +26,8 @@ LabelProblem MemoryOf(const PlaceProblem& problem, const SearchOptions& options)
   return memory;
 }
 
-StepProblem StepOf(const PlaceProblem& problem, const SearchOptions& options) {
+StepProblem StepOf(const PlaceProblem& problem, const SearchOptions& options,
+                   const LabelProblem& memory) {
   StepProblem step = problem.Step();
   if (!options.overlap) Serialize(step);
   if (options.forced) {
@@ -37,10 +38,9 @@ StepProblem StepOf(const PlaceProblem& problem, const SearchOptions& options) {
     }
   }
   if (options.memory.limit <= 0) return step;
-  LabelProblem memory = MemoryOf(problem, options);
   for (size_t i = 0; i < step.variables.size(); ++i) {
-    step.variables[i].usage = std::move(memory.variables[i].usage);
-    step.variables[i].live = std::move(memory.variables[i].live);
+    step.variables[i].usage = memory.variables[i].usage;
+    step.variables[i].live = memory.variables[i].live;
   }
   step.usage_limit = memory.usage_limit;
   return step;
@@ -94,7 +94,8 @@ PlanCost CostOf(const PlaceProblem& problem, const std::vector<int32_t>& labels)
 }
 
 Placement Search(const PlaceProblem& problem, const SearchOptions& options) {
-  StepSolution solution = SearchStep(StepOf(problem, options), StepOptionsOf(options));
+  const LabelProblem memory = MemoryOf(problem, options);
+  StepSolution solution = SearchStep(StepOf(problem, options, memory), StepOptionsOf(options));
   Placement placement;
   placement.feasible = solution.feasible;
   placement.bound_us = solution.lower_bound;
@@ -104,8 +105,7 @@ Placement Search(const PlaceProblem& problem, const SearchOptions& options) {
   placement.cost = CostOf(problem, solution.labels);
   placement.step_us = solution.time.Total();
   placement.charged_us = solution.cost - placement.step_us;
-  placement.peak_bytes =
-      PeakUsage(MemoryOf(problem, options), solution.labels) + options.memory.workspace;
+  placement.peak_bytes = PeakUsage(memory, solution.labels) + options.memory.workspace;
   return placement;
 }
 
@@ -114,8 +114,8 @@ int64_t SmallestMemory(const PlaceProblem& problem, const SearchOptions& options
   SearchOptions limited = options;
   limited.memory.limit = std::max<int64_t>(1, options.memory.limit);
   limited.question_limit = std::min(options.question_limit, kQuestions);
-  return FindLeastMemory(StepOf(problem, limited), StepOptionsOf(limited)).enough +
-         options.memory.workspace;
+  const StepProblem step = StepOf(problem, limited, MemoryOf(problem, limited));
+  return FindLeastMemory(step, StepOptionsOf(limited)).enough + options.memory.workspace;
 }
 
 }  // namespace gt::placement

@@ -6,9 +6,14 @@
 #include <cctype>
 #include <limits>
 #include <map>
-#include <set>
+#include <optional>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
+#include "gt/base/name.h"
 #include "gt/base/text.h"
 #include "gt/sim/type_sizes.h"
 
@@ -66,12 +71,19 @@ class CutNames {
   int32_t batch_ = -1, sequence_ = -1;
 };
 
-// A row with the modules it is about.
+// A row with the modules it is about, which have the same pattern.
 struct ModuleRow {
+  Name pattern = {};
   int32_t first = std::numeric_limits<int32_t>::max();  // number of the first node
   PlacedModule row = {};
-  std::set<std::string> modules = {};
+  std::unordered_set<Name> modules = {};
   double largest = -1;  // elements of the result that is shown
+};
+
+// How many members of a class a row is about.
+struct RowShare {
+  size_t row;
+  double share;
 };
 
 class ModuleRows {
@@ -80,7 +92,8 @@ class ModuleRows {
       : problem_(problem),
         placement_(placement),
         names_(problem),
-        symbols_(problem.graph().shapes().Hints()) {
+        symbols_(problem.graph().shapes().Hints()),
+        rows_of_class_(problem.folding().classes.size()) {
     for (const Node* node : problem.graph().nodes()) nodes_.push_back(node);
   }
 
@@ -90,8 +103,7 @@ class ModuleRows {
     std::vector<PlacedModule> modules;
     for (ModuleRow& row : Merged()) {
       row.row.count = static_cast<int32_t>(row.modules.size());
-      row.row.module =
-          row.modules.size() == 1 ? *row.modules.begin() : LayerPattern(*row.modules.begin());
+      row.row.module = (row.modules.size() == 1 ? *row.modules.begin() : row.pattern).str();
       modules.push_back(std::move(row.row));
     }
     return modules;
@@ -103,39 +115,53 @@ class ModuleRows {
   const std::string& InputName(int32_t i) const {
     return problem_.graph().inputs()[static_cast<size_t>(i)]->name;
   }
-  std::string ModuleOf(const FoldedClass& of, int32_t member) const {
-    std::string module;
+  Name ModuleOf(const FoldedClass& of, int32_t member) const {
+    Name module;
     if (of.node != nullptr) {
-      module = nodes_[static_cast<size_t>(member)]->meta().module.str();
+      module = nodes_[static_cast<size_t>(member)]->meta().module;
     } else if (const size_t point = InputName(member).rfind('.'); point != std::string::npos) {
-      module = InputName(member).substr(0, point);
+      module = Name(std::string_view(InputName(member)).substr(0, point));
     }
-    return module.empty() ? "(step)" : module;
+    return module.empty() ? step_ : module;
+  }
+  Name PatternOf(Name module) {
+    auto [found, is_new] = patterns_.try_emplace(module);
+    if (is_new) found->second = Name(LayerPattern(module.str()));
+    return found->second;
   }
 
-  // Calls visit(row, share of the class's members) for each kind of module in a class: the norm after the
-  // last layer may be computed like those at the beginning of layers.
-  template <typename Visit>
-  void ForEachRow(const FoldedClass& of, Visit&& visit) {
-    std::map<std::string, std::vector<std::string>> kinds;
-    std::map<std::string, int32_t> first;
+  // The members of a class that are in modules of one pattern.
+  struct Kind {
+    int32_t first = -1;  // member
+    std::vector<Name> modules = {};
+  };
+
+  // One row for each kind of module in a class: the norm after the last layer may be computed like those
+  // at the beginning of layers. A class is asked for by each move into it, so its rows are remembered.
+  const std::vector<RowShare>& RowsOf(size_t class_index) {
+    std::optional<std::vector<RowShare>>& rows = rows_of_class_[class_index];
+    if (rows) return *rows;
+    rows.emplace();
+    const FoldedClass& of = ClassAt(class_index);
+    std::map<std::string, Kind> kinds;
     for (int32_t member : of.members) {
-      const std::string module = ModuleOf(of, member);
-      kinds[LayerPattern(module)].push_back(module);
-      if (of.node != nullptr) first.try_emplace(LayerPattern(module), member);
+      const Name module = ModuleOf(of, member);
+      Kind& kind = kinds[PatternOf(module).str()];
+      if (kind.modules.empty()) kind.first = member;
+      kind.modules.push_back(module);
     }
-    for (const auto& kind : kinds) {
-      const std::string& pattern = kind.first;
-      const std::vector<std::string>& modules = kind.second;
-      const bool one = std::all_of(modules.begin(), modules.end(),
-                                   [&](const std::string& m) { return m == modules.front(); });
-      auto [found, is_new] = places_.try_emplace(one ? modules.front() : pattern, rows_.size());
-      if (is_new) rows_.push_back({});
+    for (const auto& [pattern, kind] : kinds) {
+      const std::vector<Name>& modules = kind.modules;
+      const bool one = std::ranges::all_of(modules, [&](Name m) { return m == modules.front(); });
+      auto [found, is_new] =
+          places_.try_emplace(one ? modules.front() : Name(pattern), rows_.size());
+      if (is_new) rows_.push_back({.pattern = Name(pattern)});
       ModuleRow& row = rows_[found->second];
       row.modules.insert(modules.begin(), modules.end());
-      if (first.contains(pattern)) row.first = std::min(row.first, first.at(pattern));
-      visit(row, static_cast<double>(modules.size()) / of.count());
+      if (of.node != nullptr) row.first = std::min(row.first, kind.first);
+      rows->push_back({found->second, static_cast<double>(modules.size()) / of.count()});
     }
+    return *rows;
   }
 
   void AddKernels() {
@@ -147,13 +173,14 @@ class ModuleRows {
       const bool shown = !of.node->meta().is_backward() && type.defined() &&
                          !problem_.made_of_parameters(static_cast<int32_t>(i));
       const double elements = shown ? static_cast<double>(ElementsOf(type, symbols_)) : 0;
-      ForEachRow(of, [&](ModuleRow& row, double share) {
+      for (const auto& [at, share] : RowsOf(i)) {
+        ModuleRow& row = rows_[at];
         row.row.kernel_us += share * of.count() * strategy.kernel_us;
         row.row.move_us += share * of.count() * strategy.collective_us;
-        if (!shown || elements < row.largest) return;
+        if (!shown || elements < row.largest) continue;
         row.largest = elements;
         row.row.placed = names_.Describe(strategy.results[0], problem_.pieces()[i].results[0]);
-      });
+      }
     }
   }
 
@@ -166,12 +193,13 @@ class ModuleRows {
       for (int i = 0; i < move.count; ++i) bytes += move.steps[static_cast<size_t>(i)].bytes;
       const auto& variable = problem_.variables()[static_cast<size_t>(edge.to)];
       const auto to = variable.result >= 0 ? edge.class_index : variable.class_index;
-      ForEachRow(ClassAt(static_cast<size_t>(to)), [&](ModuleRow& row, double share) {
+      for (const auto& [at, share] : RowsOf(static_cast<size_t>(to))) {
+        PlacedModule& row = rows_[at].row;
         const double times = share * edge.count * (edge.visible + edge.forward + edge.backward);
-        row.row.move_us += times * move.us;
-        row.row.collectives += times * move.count;
-        row.row.moved_bytes += times * bytes;
-      });
+        row.move_us += times * move.us;
+        row.collectives += times * move.count;
+        row.moved_bytes += times * bytes;
+      }
     }
   }
 
@@ -182,9 +210,8 @@ class ModuleRows {
       for (ModuleRow& row : rows_) {
         const bool taken = row.modules.empty();
         if (taken || row.row.placed.layout.empty() == with_layout) continue;
-        const std::string pattern = LayerPattern(*row.modules.begin());
         auto like = std::find_if(merged.begin(), merged.end(), [&](const ModuleRow& other) {
-          return LayerPattern(*other.modules.begin()) == pattern &&
+          return other.pattern == row.pattern &&
                  (!with_layout || other.row.placed.layout == row.row.placed.layout);
         });
         if (like == merged.end()) {
@@ -209,27 +236,36 @@ class ModuleRows {
   const CutNames names_;
   const SymbolValues symbols_;
   std::vector<const Node*> nodes_;
-  std::map<std::string, size_t> places_;  // of rows, by name
+  const Name step_{"(step)"};  // what belongs to no module
+  std::unordered_map<Name, Name> patterns_;
+  std::unordered_map<Name, size_t> places_;  // of rows, by name
+  std::vector<std::optional<std::vector<RowShare>>> rows_of_class_;
   std::vector<ModuleRow> rows_;
 };
 
 }  // namespace
 
 std::string LayerPattern(const std::string& name) {
-  std::vector<std::string> parts = Split(name, '.');
-  for (std::string& part : parts) {
-    const bool number = !part.empty() && std::all_of(part.begin(), part.end(), [](unsigned char c) {
+  std::string pattern;
+  for (size_t begin = 0; begin <= name.size();) {
+    const size_t end = std::min(name.find('.', begin), name.size());
+    const std::string_view part = std::string_view(name).substr(begin, end - begin);
+    const bool number = !part.empty() && std::ranges::all_of(part, [](unsigned char c) {
       return std::isdigit(c) != 0;
     });
-    if (number) part = "*";
+    if (begin > 0) pattern += '.';
+    pattern += number ? "*" : part;
+    begin = end + 1;
   }
-  return Join(parts, ".");
+  return pattern;
 }
 
 std::vector<PlacedInput> PlacedInputs(const PlaceProblem& problem, const Placement& placement) {
   const CutNames names(problem);
   const SymbolValues symbols = problem.graph().shapes().Hints();
   std::vector<PlacedInput> inputs;
+  // What inputs of one row have in common: pattern, type, layout, and whether they are parameters.
+  std::map<std::tuple<std::string, std::string, std::string, bool>, size_t> rows;
   for (size_t i = 0; i < problem.folding().classes.size(); ++i) {
     const FoldedClass& of = problem.folding().classes[i];
     if (of.input == nullptr) continue;
@@ -238,25 +274,26 @@ std::vector<PlacedInput> PlacedInputs(const PlaceProblem& problem, const Placeme
     for (const Dim& size : type.sizes) sizes.push_back(std::to_string(SizeAt(size, symbols)));
     const placement::Layout& layout = ChosenStrategy(problem, placement, i).results[0];
     const placement::Pieces& pieces = problem.pieces()[i].results[0];
+    PlacedInput input{.name = {},
+                      .parameter = false,
+                      .type = fmt::format("{}[{}]", DTypeName(type.dtype), Join(sizes, ", ")),
+                      .placed = names.Describe(layout, pieces),
+                      .count = 1,
+                      .bytes = static_cast<double>(ElementsOf(type, symbols)) *
+                               ItemSize(type.dtype) *
+                               LocalFraction(layout, pieces, problem.pricing().mesh())};
     for (int32_t member : of.members) {
       const Input& one = *problem.graph().inputs()[static_cast<size_t>(member)];
-      PlacedInput input{.name = one.name,
-                        .parameter = one.role == InputRole::kParameter,
-                        .type = fmt::format("{}[{}]", DTypeName(type.dtype), Join(sizes, ", ")),
-                        .placed = names.Describe(layout, pieces),
-                        .count = 1,
-                        .bytes = static_cast<double>(ElementsOf(type, symbols)) *
-                                 ItemSize(type.dtype) *
-                                 LocalFraction(layout, pieces, problem.pricing().mesh())};
-      auto like = std::find_if(inputs.begin(), inputs.end(), [&](const PlacedInput& other) {
-        return LayerPattern(other.name) == LayerPattern(input.name) && other.type == input.type &&
-               other.placed.layout == input.placed.layout && other.parameter == input.parameter;
-      });
-      if (like == inputs.end()) {
-        inputs.push_back(std::move(input));
+      input.name = one.name;
+      input.parameter = one.role == InputRole::kParameter;
+      const auto [row, is_new] = rows.try_emplace(
+          {LayerPattern(one.name), input.type, input.placed.layout, input.parameter},
+          inputs.size());
+      if (is_new) {
+        inputs.push_back(input);
       } else {
-        like->count += input.count;
-        like->bytes += input.bytes;
+        inputs[row->second].count += input.count;
+        inputs[row->second].bytes += input.bytes;
       }
     }
   }

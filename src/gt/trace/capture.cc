@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/AutogradState.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <unordered_map>
 #include <unordered_set>
@@ -16,8 +15,8 @@
 namespace gt {
 namespace {
 
-// The backward must run on this thread: the recorder, the scopes and the dispatch keys are
-// thread-local.
+// A backward that the program runs itself must stay on this thread: the recorder, the scopes and the
+// dispatch keys are thread-local.
 class SingleThreadedAutograd {
  public:
   SingleThreadedAutograd()
@@ -48,8 +47,9 @@ class CaptureRun {
              const CaptureOptions& options)
       : graph_(std::make_unique<Graph>(options.name)), recorder_(*graph_, options.device) {
     for (const PrepareInputs& prepare : options.hooks) prepare(inputs);
-    for (const at::Tensor& parameter : module.parameters()) allocated_ &= !parameter.is_meta();
-    AddTensors(module.named_parameters(), InputRole::kParameter, parameters_);
+    const auto parameters = module.named_parameters();
+    for (const auto& parameter : parameters) allocated_ &= !parameter.value().is_meta();
+    AddTensors(parameters, InputRole::kParameter, parameters_);
     AddTensors(module.named_buffers(), InputRole::kBuffer, buffers_);
     for (const StepInput& input : inputs) AddStepInput(input);
   }
@@ -81,21 +81,11 @@ class CaptureRun {
       Fail(ErrorCode::kUnsupportedCapture,
            "no parameter that requires a gradient influences the loss; there is nothing to train");
     }
-    recorder_.BeginBackward(loss);
-    at::Tensor seed;
-    {
-      AnnotationGuard annotation({.phase = Phase::kBackward});
-      seed = at::ones_like(loss);
-    }
-    std::vector<at::Tensor> gradients =
-        torch::autograd::grad({loss}, wanted, {seed}, /*retain_graph=*/false,
-                              /*create_graph=*/false, /*allow_unused=*/true);
-    recorder_.EndBackward();
+    const std::vector<at::Tensor> gradients = recorder_.Backward(loss, wanted);
     for (size_t i = 0; i < gradients.size(); ++i) {
       if (!gradients[i].defined()) continue;
       graph_->AddOutput(OutputRole::kGradient, owners[i]->name, recorder_.ValueOf(gradients[i]));
     }
-    NameUnclaimed();
   }
 
   void AddOutput(OutputRole role, const std::string& name, const at::Tensor& tensor) {
@@ -193,21 +183,6 @@ class CaptureRun {
          "change during a step",
          what, tensor.name, by == nullptr ? "an assignment" : by->op().name.str(),
          by == nullptr ? "" : by->meta().module.str());
-  }
-
-  // Sums of gradients that end in a parameter belong to the module that owns the parameter.
-  void NameUnclaimed() {
-    if (recorder_.unclaimed().empty()) return;
-    for (const auto& output : graph_->outputs()) {
-      if (output->role != OutputRole::kGradient) continue;
-      Value* value = output->value();
-      while (value->producer() != nullptr && recorder_.unclaimed().contains(value->producer()) &&
-             value->producer()->meta().module.empty()) {
-        value->producer()->meta().module = OwnerOf(output->name);
-        if (value->producer()->operand_count() == 0) break;
-        value = value->producer()->operand(0);
-      }
-    }
   }
 
   static Name OwnerOf(const std::string& tensor_name) {

@@ -91,6 +91,30 @@ TEST(Capture, PlainTorchModuleGivesEagerBitsAtOtherSizes) {
   }
 }
 
+// Gradients pass through what a program hangs onto tensors, and through those alone that it asks for.
+TEST(Capture, HooksOfTensorsRunInTheBackward) {
+  torch::manual_seed(1);
+  PlainMlp model;
+  auto loss_of = [&model](const at::Tensor& x) {
+    at::Tensor inner = model.first(x) + torch::ones({8}, torch::requires_grad());
+    inner.register_hook([](const at::Tensor& gradient) { return gradient * 3; });
+    return model.second(torch::gelu(inner) * inner).pow(2).mean();
+  };
+  model.norm->weight.requires_grad_(false);
+  Captured captured = CaptureTrainStep(
+      model, [&](std::span<const at::Tensor> inputs) { return loss_of(inputs[0]); }, {Rows(6, 4)});
+  Verify(*captured.graph);
+  at::Tensor x = torch::randn({6, 4});
+  at::Tensor loss = loss_of(x);
+  std::vector<at::Tensor> trained = {model.first->weight, model.first->bias, model.second->weight,
+                                     model.second->bias};
+  std::vector<at::Tensor> expected = torch::autograd::grad({loss}, trained);
+  std::vector<at::Tensor> actual = RunOn(captured, x);
+  ASSERT_EQ(actual.size(), expected.size() + 1);
+  EXPECT_TRUE(actual[0].equal(loss));
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(actual[i + 1].equal(expected[i])) << i;
+}
+
 TEST(Capture, PlainTorchModulesAreNamedByTheParametersTheyRead) {
   PlainMlp model;
   Captured captured = CaptureSquared(model);

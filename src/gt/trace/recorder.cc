@@ -3,20 +3,19 @@
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/SequenceNumber.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>
 
 #include <cstdlib>
 #include <mutex>
-#include <unordered_set>
 
 #include "gt/base/error.h"
 #include "gt/torch_bridge/convert.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/torch_bridge/generator.h"
 #include "gt/torch_bridge/graph_object.h"
+#include "gt/trace/backward.h"
 #include "gt/trace/symbolic.h"
 #include "gt/trace/traced_tensor.h"
 
@@ -41,36 +40,6 @@ void SetListening(bool on) {
 void PrepareProcess() {
   static std::once_flag once;
   std::call_once(once, [] { PrepareEnvironment(/*deterministic=*/false); });
-}
-
-// Tells the recorder which autograd function is about to run, and with which gradients.
-class AnnounceBackwardNode : public torch::autograd::FunctionPreHook {
- public:
-  AnnounceBackwardNode(Recorder& recorder, uint64_t sequence)
-      : recorder_(recorder), sequence_(sequence) {}
-  torch::autograd::variable_list operator()(
-      const torch::autograd::variable_list& gradients) override {
-    recorder_.EnterBackwardNode(sequence_, gradients);
-    return gradients;
-  }
-
- private:
-  Recorder& recorder_;
-  uint64_t sequence_;
-};
-
-std::vector<torch::autograd::Node*> AutogradNodesBelow(const at::Tensor& loss) {
-  std::vector<torch::autograd::Node*> found;
-  std::unordered_set<torch::autograd::Node*> seen;
-  if (auto root = loss.grad_fn()) found.push_back(root.get());
-  seen.insert(found.begin(), found.end());
-  for (size_t i = 0; i < found.size(); ++i) {
-    for (const torch::autograd::Edge& edge : found[i]->next_edges()) {
-      torch::autograd::Node* next = edge.function.get();
-      if (next != nullptr && seen.insert(next).second) found.push_back(next);
-    }
-  }
-  return found;
 }
 
 // What the backward of an operation in a chunked region is: that of a split is a join, and the other
@@ -132,56 +101,25 @@ Value* Recorder::ValueOf(const at::Tensor& tensor) {
   return constant == constant_values_.end() ? nullptr : constant->second;
 }
 
-void Recorder::BeginBackward(const at::Tensor& loss) {
-  backward_ = true;
-  // The hooks belong to this capture's own autograd graph and go away with it.
-  for (torch::autograd::Node* node : AutogradNodesBelow(loss)) {
-    node->add_pre_hook(std::make_unique<AnnounceBackwardNode>(*this, node->sequence_nr()));
-  }
-}
-
-void Recorder::EndBackward() { backward_ = false; }
-
-void Recorder::EnterBackwardNode(uint64_t sequence,
-                                 const torch::autograd::variable_list& gradients) {
-  // Gradients that arrive from several users were added up by the engine, outside of any autograd
-  // function. The sum belongs to the operation whose result is being differentiated: the one about
-  // to run.
-  if (unclaimed_.empty()) return;
-  Scope scope = ScopeOfSequence(sequence);
-  for (const at::Tensor& gradient : gradients) {
-    if (!gradient.defined()) continue;
-    Value* value = ValueOf(gradient);
-    // A sum of three or more is a chain of additions; all of them belong here.
-    while (value != nullptr && value->producer() != nullptr &&
-           unclaimed_.erase(value->producer())) {
-      Meta& meta = value->producer()->meta();
-      meta.module = scope.module;
-      meta.source = scope.source;
-      meta.ep_role = scope.ep_role;
-      meta.exchange = scope.exchange;
-      meta.chunk = Mirrored(scope.chunk);
-      meta.sequence = static_cast<int64_t>(sequence - timeline_.first_sequence());
-      value = value->producer()->operand_count() > 0 ? value->producer()->operand(0) : nullptr;
-    }
-  }
-}
-
-Scope Recorder::ScopeOfSequence(uint64_t sequence) const {
-  const Scope* scope = timeline_.Find(sequence);
-  return scope == nullptr ? Scope() : *scope;
+std::vector<at::Tensor> Recorder::Backward(const at::Tensor& loss,
+                                           const std::vector<at::Tensor>& wanted) {
+  const auto enter = [this](const torch::autograd::Node& function) {
+    function_ = function.sequence_nr();
+  };
+  enter(*torch::autograd::impl::gradient_edge(loss).function);  // the seed is its gradient
+  const at::Tensor seed = at::ones_like(loss);
+  std::vector<at::Tensor> gradients = RunBackward(loss, seed, wanted, enter);
+  function_.reset();
+  return gradients;
 }
 
 Meta Recorder::CurrentMeta() {
   Meta meta;
   Scope scope = CurrentScope();
-  if (backward_) {
-    if (std::shared_ptr<torch::autograd::Node> node = torch::autograd::get_current_node()) {
-      uint64_t sequence = node->sequence_nr();
-      if (const Scope* found = timeline_.Find(sequence)) {
-        scope = *found;
-        meta.sequence = static_cast<int64_t>(sequence - timeline_.first_sequence());
-      }
+  if (function_) {
+    if (const Scope* found = timeline_.Find(*function_)) {
+      scope = *found;
+      meta.sequence = static_cast<int64_t>(*function_ - timeline_.first_sequence());
     }
     meta.phase = Phase::kBackward;
   } else {
@@ -198,7 +136,7 @@ Meta Recorder::CurrentMeta() {
   meta.source = scope.source;
   meta.ep_role = scope.ep_role;
   meta.exchange = scope.exchange;
-  meta.chunk = backward_ ? Mirrored(scope.chunk) : scope.chunk;
+  meta.chunk = function_ ? Mirrored(scope.chunk) : scope.chunk;
   return meta;
 }
 
@@ -487,7 +425,6 @@ void Recorder::Record(const c10::OperatorHandle& handle, torch::jit::Stack* stac
     typed.bound_symbols.push_back(shapes.AddDataSymbol(/*hint=*/2));
   }
   Node* node = graph_.InsertTyped(std::move(spec), std::move(typed));
-  if (backward_ && node->meta().sequence < 0) unclaimed_.insert(node);
 
   torch::jit::drop(*stack, specs.size());
   int32_t next_result = 0;

@@ -16,12 +16,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "gt/ir/graph.h"
@@ -56,13 +54,9 @@ class Recorder {
   // The value a tensor of the program stands for now, all pending mutations applied.
   Value* ValueOf(const at::Tensor& tensor);
 
-  // Between these two, nodes are backward nodes.
-  void BeginBackward(const at::Tensor& loss);
-  void EndBackward();
-
-  // Nodes of the backward that no autograd function claimed: sums of gradients that reach a
-  // parameter from several places.
-  const std::unordered_set<Node*>& unclaimed() const { return unclaimed_; }
+  // The gradients of `wanted`; undefined where the loss does not depend on one. What is recorded
+  // meanwhile are backward nodes.
+  std::vector<at::Tensor> Backward(const at::Tensor& loss, const std::vector<at::Tensor>& wanted);
 
   // Real tensors that the program used without registering them anywhere; constant inputs of the
   // graph, in order.
@@ -77,7 +71,6 @@ class Recorder {
   // Called by the fallbacks; not for other code.
   void Intercept(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void Record(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-  void EnterBackwardNode(uint64_t sequence, const torch::autograd::variable_list& gradients);
 
  private:
   Argument ToArgument(const ArgSpec& spec, const c10::IValue& value, Graph::NodeSpec& node);
@@ -86,20 +79,18 @@ class Recorder {
   void AddOperand(Value* value, Graph::NodeSpec& node);
   bool AnswerDirectly(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   Meta CurrentMeta();
-  Scope ScopeOfSequence(uint64_t sequence) const;
   void ReplaceKnown(c10::IValue& value);
 
   Graph& graph_;
   Device device_;
   AbsentGpu absent_gpu_;
   ScopeTimeline timeline_;
-  bool backward_ = false;
+  std::optional<uint64_t> function_;  // in the backward: the sequence number of what is running
   uint64_t next_unclaimed_sequence_;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> substitutes_;
   std::unordered_map<const c10::TensorImpl*, Value*> constant_values_;
   std::vector<at::Tensor> substituted_;  // keeps the keys of substitutes_ alive
   std::vector<at::Tensor> constants_;
-  std::unordered_set<Node*> unclaimed_;
   std::unordered_map<const Graph*, GraphRef>
       nested_;                                    // a graph of the program -> its copy in graph_
   std::vector<const TensorType*> operand_types_;  // reused between nodes

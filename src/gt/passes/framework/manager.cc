@@ -77,7 +77,7 @@ std::string CounterText(const PassRun& run) {
 struct PassManager::State {
   PassContext& context;
   size_t position = 0;                     // of the context, at the start
-  std::unique_ptr<Graph> start = nullptr;  // null: no reproducer wanted
+  std::unique_ptr<Graph> start = nullptr;  // null: not wanted, or to be made again
   std::optional<uint64_t> hash = {};       // of the graph that the next pass is given
 };
 
@@ -124,7 +124,7 @@ PipelineReport PassManager::Run(Graph& graph, PassContext& context) {
   Timer timer(&report.seconds);
   State state{.context = context, .position = context.position()};
   context.Invalidate();
-  if (options_.write_reproducer) state.start = graph.Clone();
+  if (options_.write_reproducer && !options_.make_start) state.start = graph.Clone();
   WarnWithoutBlocks(graph);
   for (size_t i = 0; i < passes_.size(); ++i) {
     report.runs.push_back(RunOne(graph, i, state));
@@ -132,6 +132,14 @@ PipelineReport PassManager::Run(Graph& graph, PassContext& context) {
   }
   if (!options_.verify_each && report.changed) VerifyLast(graph, report, state);
   return report;
+}
+
+// The graph that the first pass was given; null: no reproducer is wanted.
+const Graph* PassManager::StartOf(State& state) const {
+  if (state.start == nullptr && options_.write_reproducer && options_.make_start) {
+    state.start = options_.make_start();
+  }
+  return state.start.get();
 }
 
 void PassManager::VerifyLast(Graph& graph, PipelineReport& report, State& state) {
@@ -147,7 +155,8 @@ void PassManager::VerifyLast(Graph& graph, PipelineReport& report, State& state)
   }
   state.hash = std::nullopt;  // of the last graph: reproducers are of an earlier one
   state.context.Replay(state.position);
-  std::unique_ptr<Graph> again = state.start == nullptr ? nullptr : state.start->Clone();
+  const Graph* start = StartOf(state);
+  std::unique_ptr<Graph> again = start == nullptr ? nullptr : start->Clone();
   for (size_t i = 0; again != nullptr && i < passes_.size(); ++i) {
     if (IsDisabled(*passes_[i])) continue;
     passes_[i]->Run(*again, state.context);
@@ -244,18 +253,17 @@ void PassManager::RunChecked(Graph& graph, Pass& pass, PassRun& run, State& stat
       hash;  // until here that of the graph the pass was given: reproducers compare with it
 }
 
-void PassManager::Explain(size_t index, const State& state, ErrorCode code,
-                          const std::string& what) {
+void PassManager::Explain(size_t index, State& state, ErrorCode code, const std::string& what) {
   std::string message = fmt::format("pass {} failed: {}", passes_[index]->Spec(), what);
-  if (state.start != nullptr) {
-    // Whatever goes wrong from here on is worth less than the error itself.
-    try {
+  // Whatever goes wrong from here on is worth less than the error itself.
+  try {
+    if (StartOf(state) != nullptr) {
       std::string note;
       std::string command = WriteReproducer(index, state, &note);
       message += fmt::format("{}\n  replay it with: {}", note, command);
-    } catch (const std::exception& error) {
-      message += fmt::format("\n  no reproducer could be written: {}", error.what());
     }
+  } catch (const std::exception& error) {
+    message += fmt::format("\n  no reproducer could be written: {}", error.what());
   }
   throw Error(code, std::move(message));
 }

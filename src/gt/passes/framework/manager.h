@@ -8,7 +8,8 @@
 // Reproducers. What a failing pass was given is not known before it fails, and copying the graph
 // before every pass would cost as much as the passes. The manager copies it once, at the start,
 // and after a failure reruns the passes before the failing one on the copy: passes are
-// repeatable (passes/framework/pass.h). If they turn out not to be, the file holds the graph of the
+// repeatable (passes/framework/pass.h). Who can make the graph of the start again (capture the step
+// again) says how, and saves the copy. If they turn out not to be, the file holds the graph of the
 // start and the command runs all passes up to the failing one. If the failing pass asks the context
 // for anything, the answers are in a second file, which the command names too.
 #pragma once
@@ -59,6 +60,8 @@ struct PassManagerOptions {
   // what it asked about the job, if it did. Empty: no dumps.
   std::string dump_folder = {};
   bool write_reproducer = true;
+  // Makes the graph of the start again after a failure, where that is possible: nothing is copied then.
+  std::function<std::unique_ptr<Graph>()> make_start = {};
   std::string reproducer_folder = {};  // empty: the system's folder for temporary files
   // Called after each pass that was not disabled, the graph verified.
   std::function<void(const PassRun&, const Graph&)> after_pass = {};
@@ -87,8 +90,8 @@ class PassManager {
   PassRun RunOne(Graph& graph, size_t index, State& state);
   void RunChecked(Graph& graph, Pass& pass, PassRun& run, State& state);
   void VerifyLast(Graph& graph, PipelineReport& report, State& state);
-  [[noreturn]] void Explain(size_t index, const State& state, ErrorCode code,
-                            const std::string& what);
+  const Graph* StartOf(State& state) const;
+  [[noreturn]] void Explain(size_t index, State& state, ErrorCode code, const std::string& what);
   ContextRecord RecordAgain(size_t first, size_t last, const Graph& given, const State& state);
   std::string WriteReproducer(size_t index, const State& state, std::string* note);
 
