@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "gt/placement/forest_search.h"
 #include "gt/placement/memory_search.h"
@@ -236,9 +237,11 @@ void BranchAndBound::NoteLabelBounds(const CoreGraph* core, const PricedMessages
     excess.emplace_back(variable.costs.size(), kForbidden);
   }
   std::vector<bool> in_core(excess.size(), false);
+  std::optional<MessagePassing> copy;
+  if (core != nullptr && near) copy.emplace(messages->messages());
   for (int32_t v = 0; core != nullptr && v < core->size(); ++v) {
-    const std::vector<double> known =
-        near ? messages->messages().ExcessesAround(v, entries) : messages->messages().Excesses(v);
+    const std::vector<double> known = near ? messages->messages().ExcessesAround(v, *copy, entries)
+                                           : messages->messages().Excesses(v);
     const auto variable = static_cast<size_t>(root.kept[static_cast<size_t>(core->variable(v))]);
     in_core[variable] = true;
     for (size_t x = 0; x < known.size(); ++x) {

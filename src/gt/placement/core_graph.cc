@@ -5,21 +5,19 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "gt/placement/min_plus.h"
+
 namespace gt::placement {
 namespace {
 
-// Both orientations of a table, one after the other.
-std::vector<double> BothWays(const LabelGraph& graph, const GraphEdge& edge, int32_t a, int32_t b) {
+std::vector<double> TableOf(const LabelGraph& graph, const GraphEdge& edge, int32_t a, int32_t b) {
   const EdgeView view(edge, a);
   const std::vector<int32_t>& rows = graph.At(a).labels;
   const std::vector<int32_t>& columns = graph.At(b).labels;
-  std::vector<double> values;
-  values.reserve(2 * rows.size() * columns.size());
+  std::vector<double> values(rows.size() * columns.size());
+  double* next = values.data();
   for (const int32_t x : rows) {
-    for (const int32_t y : columns) values.push_back(view.At(x, y));
-  }
-  for (const int32_t y : columns) {
-    for (const int32_t x : rows) values.push_back(view.At(x, y));
+    for (const int32_t y : columns) *next++ = view.At(x, y);
   }
   return values;
 }
@@ -65,11 +63,10 @@ void CoreGraph::AddLinks(const LabelGraph& graph) {
     if (!edge.present) continue;
     const auto [from, to] = std::minmax(edge.a, edge.b);
     CoreLink link{vertex_of[static_cast<size_t>(from)], vertex_of[static_cast<size_t>(to)]};
-    auto values = std::make_unique<std::vector<double>>(BothWays(graph, edge, from, to));
+    auto values = std::make_unique<std::vector<double>>(TableOf(graph, edge, from, to));
     const auto [found, fresh] = known.emplace(BytesOf(*values), values->data());
     if (fresh) tables_.push_back(std::move(values));
-    link.by_a = found->second;
-    link.by_b = link.by_a + labels(link.a) * labels(link.b);
+    link.table = found->second;
     link.edge = static_cast<int32_t>(e);
     entries_ += static_cast<double>(labels(link.a) * labels(link.b));
     links_.push_back(link);
@@ -100,10 +97,15 @@ double CoreGraph::CostOf(const std::vector<int32_t>& x) const {
     cost += costs(v)[static_cast<size_t>(x[static_cast<size_t>(v)])];
   }
   for (const CoreLink& link : links_) {
-    cost += link.by_a[static_cast<size_t>(x[static_cast<size_t>(link.a)]) * labels(link.b) +
-                      static_cast<size_t>(x[static_cast<size_t>(link.b)])];
+    cost += Cost(link, x[static_cast<size_t>(link.a)], x[static_cast<size_t>(link.b)]);
   }
   return cost;
+}
+
+void CoreGraph::LeastBeside(const CoreLink& link, const double* table, int32_t to,
+                            const double* weight, double* least) const {
+  const auto product = to == link.b ? MinPlus : MinPlusOfRows;
+  product(table, labels(link.a), labels(link.b), weight, least);
 }
 
 void CoreGraph::Export(const std::vector<int32_t>& x, std::vector<int32_t>& labels) const {

@@ -1,5 +1,5 @@
 // What the reduction leaves, laid out for speed: vertices and labels numbered without gaps, tables
-// that are equal stored once, each in both orientations.
+// that are equal stored once.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,9 @@ namespace gt::placement {
 struct CoreLink {
   int32_t a = 0;  // a < b
   int32_t b = 0;
-  const double* by_a = nullptr;  // a row for each label of a
-  const double* by_b = nullptr;
-  int32_t edge = 0;  // of the graph this was made of
+  const double* table = nullptr;  // a row for each label of a, a column for each of b
+  int32_t edge = 0;               // of the graph this was made of
   int32_t Other(int32_t v) const { return v == a ? b : a; }
-  const double* By(int32_t v) const { return v == a ? by_a : by_b; }
 };
 
 struct CoreUsage {
@@ -42,6 +40,14 @@ class CoreGraph {
   int32_t label(int32_t v, int32_t x) const { return label_[first(v) + static_cast<size_t>(x)]; }
   const std::vector<CoreLink>& links() const { return links_; }
   const CoreLink& link(int32_t l) const { return links_[static_cast<size_t>(l)]; }
+  // What a pair of labels costs.
+  double Cost(const CoreLink& link, int32_t of_a, int32_t of_b) const {
+    return link.table[static_cast<size_t>(of_a) * labels(link.b) + static_cast<size_t>(of_b)];
+  }
+  // For each label of `to`, an end of the link, the least that a table of the link's shape has beside it,
+  // less the weight of the label at the other end.
+  void LeastBeside(const CoreLink& link, const double* table, int32_t to, const double* weight,
+                   double* least) const;
   // Links of a vertex, by the number of the other end.
   std::span<const int32_t> links_of(int32_t v) const {
     const auto i = static_cast<size_t>(v);

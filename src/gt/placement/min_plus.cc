@@ -1,6 +1,7 @@
 #include "gt/placement/min_plus.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 // Wider registers where the processor has them. Differences and minima are exact, so that results are
@@ -30,12 +31,46 @@ void MinPlus(const double* table, size_t rows, size_t columns, const double* __r
 
 namespace {
 
+constexpr size_t kLanes = 8;
+using Lanes = double __attribute__((vector_size(kLanes * sizeof(double))));
+
+__attribute__((always_inline)) inline Lanes Load(const double* values) {
+  Lanes lanes;
+  std::memcpy(&lanes, values, sizeof(lanes));
+  return lanes;
+}
+
+}  // namespace
+
+// Compilers do not make vectors of a loop that looks for a minimum by themselves.
+GT_WIDEST
+void MinPlusOfRows(const double* table, size_t rows, size_t columns,
+                   const double* __restrict weight, double* __restrict out) {
+  const size_t whole = columns / kLanes * kLanes;
+  for (size_t x = 0; x < rows; ++x) {
+    const double* row = table + x * columns;
+    double least = std::numeric_limits<double>::infinity();
+    for (size_t y = whole; y < columns; ++y) {
+      const double value = row[y] - weight[y];
+      least = value < least ? value : least;
+    }
+    Lanes lanes = Lanes{} + least;
+    for (size_t y = 0; y < whole; y += kLanes) {
+      const Lanes values = Load(row + y) - Load(weight + y);
+      lanes = values < lanes ? values : lanes;
+    }
+    for (size_t lane = 0; lane < kLanes; ++lane) least = lanes[lane] < least ? lanes[lane] : least;
+    out[x] = least;
+  }
+}
+
+namespace {
+
 // Infinity less infinity is no number, and a comparison with it is false: such places do not count.
 // Differences are those of the numbers as they are stored. Inlined, to be compiled for each kind of processor.
 template <typename Number>
 __attribute__((always_inline)) inline double Largest(const Number* one, const Number* other,
                                                      size_t count, double enough) {
-  constexpr size_t kLanes = 8;
   double most[kLanes];
   std::fill_n(most, kLanes, -std::numeric_limits<double>::infinity());
   size_t i = 0;
