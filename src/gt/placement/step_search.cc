@@ -362,7 +362,6 @@ class RegionSearch {
     options.relative_gap /= 2;  // the rest is for what the whole region loses
     options.cutoff = std::min(options_.cutoff, BestCost() * (1 - options.relative_gap));
     options.progress = nullptr;
-    options.starts.clear();
     RegionSearch search(part.problem, options, /*guided=*/false);
     for (const StepPlanPtr& plan : known_) {
       auto reduced = std::make_shared<StepPlan>(*plan);
@@ -440,14 +439,15 @@ StepOptions ForMemory(const StepOptions& options) {
   memory.relative_gap = 1e-3;
   memory.cutoff = kForbidden;
   memory.progress = nullptr;
-  memory.starts.clear();
+  memory.starts = nullptr;
   return memory;
 }
 
-// Searches a problem that is reduced already.
-StepSolution SearchReduced(const StepProblem& problem, const StepOptions& options, bool guided) {
+// Searches a problem that is reduced already, from labellings of it.
+StepSolution SearchReduced(const StepProblem& problem, const StepOptions& options, bool guided,
+                           const std::vector<std::vector<int32_t>>& starts = {}) {
   RegionSearch search(problem, options, guided);
-  for (const std::vector<int32_t>& start : options.starts) search.Start(start);
+  for (const std::vector<int32_t>& start : starts) search.Start(start);
   search.Begin({});
   StepSolution solution;
   if (!search.feasible() && search.Bound() < options.cutoff) {
@@ -483,10 +483,11 @@ static StepSolution SearchWhole(StepProblem problem, const StepOptions& options,
   StepSolution solution;
   solution.lower_bound = kForbidden;
   if (!reduced.feasible) return solution;
-  StepOptions within = options;
-  for (std::vector<int32_t>& start : within.starts) start = reduced.NoWorse(start);
-  std::erase(within.starts, std::vector<int32_t>());
-  solution = SearchReduced(reduced.problem, within, guided);
+  std::vector<std::vector<int32_t>> starts;
+  if (options.starts) starts = options.starts();
+  for (std::vector<int32_t>& start : starts) start = reduced.NoWorse(start);
+  std::erase(starts, std::vector<int32_t>());
+  solution = SearchReduced(reduced.problem, options, guided, starts);
   if (solution.feasible) solution.labels = reduced.Restore(solution.labels);
   for (std::vector<int32_t>& labels : solution.met) labels = reduced.Restore(labels);
   return solution;
