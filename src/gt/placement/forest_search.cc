@@ -9,34 +9,42 @@ namespace {
 
 // Above what any allowed labelling costs.
 double CostOfAnything(const CoreGraph& core) {
-  const auto largest = [](const double* values, size_t count) {
+  const auto largest = [](const CoreTable& values, size_t count) {
     double most = 0;
     for (size_t i = 0; i < count; ++i) {
-      if (values[i] < kForbidden) most = std::max(most, values[i]);
+      if (values.At(i) < kForbidden) most = std::max(most, values.At(i));
     }
     return most;
   };
   double sum = 1;
-  for (int32_t v = 0; v < core.size(); ++v) sum += largest(core.costs(v).data(), core.labels(v));
+  for (int32_t v = 0; v < core.size(); ++v) {
+    sum += largest({.wide = core.costs(v).data()}, core.labels(v));
+  }
   for (const CoreLink& link : core.links()) {
     sum += largest(link.table, core.labels(link.a) * core.labels(link.b));
   }
   return sum;
 }
 
+bool ForbidsAny(const CoreTable& table, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (table.At(i) == kForbidden) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 ForestSearch::ForestSearch(const CoreGraph& core) : core_(core), cap_(CostOfAnything(core)) {
-  std::unordered_map<const double*, const double*> known;
+  std::unordered_map<const void*, CoreTable> known;
   size_t most_labels = 0;
   for (const CoreLink& link : core.links()) {
     const size_t count = core.labels(link.a) * core.labels(link.b);
-    auto [found, fresh] = known.emplace(link.table, link.table);
-    if (fresh && std::any_of(link.table, link.table + count,
-                             [](double value) { return value == kForbidden; })) {
-      std::vector<double>& table = capped_.emplace_back(link.table, link.table + count);
-      std::ranges::replace(table, kForbidden, cap_);
-      found->second = table.data();
+    auto [found, fresh] = known.emplace(link.table.address(), link.table);
+    if (fresh && ForbidsAny(link.table, count)) {
+      std::vector<double>& table = capped_.emplace_back(count);
+      for (size_t i = 0; i < count; ++i) table[i] = std::min(link.table.At(i), cap_);
+      found->second = {.wide = table.data()};
     }
     tables_.push_back(found->second);
   }
@@ -107,9 +115,9 @@ void ForestSearch::AddBeside(int32_t l, int32_t v, const std::vector<int32_t>& x
   const auto other = static_cast<size_t>(x[static_cast<size_t>(link.Other(v))]);
   const size_t columns = core_.labels(link.b);
   const bool is_row = v == link.b;
-  const double* costs = tables_[static_cast<size_t>(l)] + (is_row ? other * columns : other);
-  const size_t step = is_row ? 1 : columns;
-  for (size_t i = 0; i < core_.labels(v); ++i) sums[i] += costs[i * step];
+  const CoreTable& table = tables_[static_cast<size_t>(l)];
+  const size_t first = is_row ? other * columns : other, step = is_row ? 1 : columns;
+  for (size_t i = 0; i < core_.labels(v); ++i) sums[i] += table.At(first + i * step);
 }
 
 void ForestSearch::Relabel(std::vector<int32_t>& x, std::span<const double> costs,
@@ -156,8 +164,9 @@ double ForestSearch::CappedCost(const std::vector<int32_t>& x,
   }
   for (size_t l = 0; l < tables_.size(); ++l) {
     const CoreLink& link = core_.links()[l];
-    cost += tables_[l][static_cast<size_t>(x[static_cast<size_t>(link.a)]) * core_.labels(link.b) +
-                       static_cast<size_t>(x[static_cast<size_t>(link.b)])];
+    cost +=
+        tables_[l].At(static_cast<size_t>(x[static_cast<size_t>(link.a)]) * core_.labels(link.b) +
+                      static_cast<size_t>(x[static_cast<size_t>(link.b)]));
   }
   return cost;
 }

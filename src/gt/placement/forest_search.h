@@ -41,7 +41,7 @@ class ForestSearch {
   const CoreGraph& core_;
   double cap_ = 1;
   std::vector<std::vector<double>> capped_;  // tables that forbid something
-  std::vector<const double*> tables_;        // by link
+  std::vector<CoreTable> tables_;            // by link
   std::mt19937_64 random_{20060};
   std::vector<int32_t> candidates_;
   std::vector<int32_t> tree_;  // union-find; -1: not chosen

@@ -125,10 +125,9 @@ std::vector<int32_t> MessagePassing::Decode() const {
     for (const int32_t l : core_.links_of(v)) {
       const CoreLink& link = core_.link(l);
       if (link.b != v) break;
-      const double* row =
-          link.table + static_cast<size_t>(labels[static_cast<size_t>(link.a)]) * count;
+      const size_t row = static_cast<size_t>(labels[static_cast<size_t>(link.a)]) * count;
       const double* message = Message(l, v);
-      for (size_t x = 0; x < count; ++x) cost[x] += row[x] - message[x];
+      for (size_t x = 0; x < count; ++x) cost[x] += link.table.At(row + x) - message[x];
     }
     labels[static_cast<size_t>(v)] =
         static_cast<int32_t>(std::ranges::min_element(cost) - cost.begin());
