@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <future>
 #include <limits>
 #include <ranges>
 #include <thread>
@@ -30,7 +31,9 @@ using placement::SearchOptions;
 using Clock = std::chrono::steady_clock;
 
 // Of the work on a plan.
-constexpr double kShareForHandWritten = 0.1, kShareForStart = 0.2, kShareForJudging = 0.2;
+constexpr double kShareForHandWritten = 0.1, kShareForStart = 0.05, kShareForJudging = 0.2;
+// Plans to begin with need not be proven: they are improved on.
+constexpr double kGapOfStart = 0.03;
 // Predictions are not good enough to tell plans apart that differ by less.
 constexpr double kNoticeable = 0.98;
 // Of hand-written layouts, to be judged.
@@ -156,7 +159,12 @@ class Finder {
     if (request_.for_judging) search.work_limit *= kShareForJudging;
     // A hand-written layout is shown, not claimed to be the best of its kind.
     if (!axes.empty()) search.work_limit *= kShareForHandWritten;
-    if (mesh.axes() > 2 && result_.best == nullptr) search.starts = PlansOnJoinedAxes(*found);
+    std::future<std::vector<std::vector<int32_t>>> starts;
+    if (mesh.axes() > 2 && result_.best == nullptr) {
+      const auto when = search.threads > 1 ? std::launch::async : std::launch::deferred;
+      starts = std::async(when, [&] { return PlansOnJoinedAxes(*found); });
+      search.starts = [&] { return starts.get(); };
+    }
     const bool is_judged = request_.for_judging && !axes.empty();
     if (result_.best != nullptr && !is_judged) {
       const double worthwhile = request_.for_judging ? kNoticeable : 1;
@@ -177,6 +185,7 @@ class Finder {
       const std::shared_ptr<PlacedProblem> joined = ProblemOn(placement::JoinAxes(mesh, split), {});
       SearchOptions search = Options();
       search.work_limit *= kShareForStart;
+      search.relative_gap = kGapOfStart;
       if (result_.best != nullptr) search.give_up_at = result_.best->placement.total_us();
       SearchOn(*joined, search);
       if (!joined->placement.feasible) continue;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "gt/placement/forest_search.h"
 #include "gt/placement/memory_search.h"
@@ -24,6 +25,7 @@ constexpr double kNear = 0.05;  // share of the cutoff, within which hopeless la
 constexpr double kFarRoom = 0.01;   // likewise elsewhere, of the bound
 constexpr double kFillWork = 0.3;   // of an entry of a sweep
 constexpr double kSkipShare = 0.3;  // of the gap that is good enough, lost to edges left alone
+constexpr double kNarrowGap = 10 * CoreGraph::kNarrowing;  // what rounding costs does not matter
 constexpr int kRepairs = 1000;
 constexpr int32_t kLarge = 300;     // vertices; what is smaller is searched as a whole
 constexpr double kFirstWork = 1e9;  // on a large problem as a whole, before its parts
@@ -236,9 +238,11 @@ void BranchAndBound::NoteLabelBounds(const CoreGraph* core, const PricedMessages
     excess.emplace_back(variable.costs.size(), kForbidden);
   }
   std::vector<bool> in_core(excess.size(), false);
+  std::optional<MessagePassing> copy;
+  if (core != nullptr && near) copy.emplace(messages->messages());
   for (int32_t v = 0; core != nullptr && v < core->size(); ++v) {
-    const std::vector<double> known =
-        near ? messages->messages().ExcessesAround(v, entries) : messages->messages().Excesses(v);
+    const std::vector<double> known = near ? messages->messages().ExcessesAround(v, *copy, entries)
+                                           : messages->messages().Excesses(v);
     const auto variable = static_cast<size_t>(root.kept[static_cast<size_t>(core->variable(v))]);
     in_core[variable] = true;
     for (size_t x = 0; x < known.size(); ++x) {
@@ -275,7 +279,7 @@ void BranchAndBound::Polish(const CoreGraph& core, const PricedMessages& message
 }
 
 double BranchAndBound::ExploreCore(LabelGraph& graph, double bound) {
-  const CoreGraph core(graph);
+  const CoreGraph core(graph, options_.relative_gap >= kNarrowGap);
   const bool remembers = options_.messages != nullptr && levels_.size() == 1;
   if (remembers) options_.messages->Recall(graph, levels_.front().kept);
   PricedMessages messages(core, graph);

@@ -1,38 +1,60 @@
 #include "gt/placement/core_graph.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cmath>
 #include <string_view>
 #include <unordered_map>
+
+#include "gt/placement/min_plus.h"
 
 namespace gt::placement {
 namespace {
 
-// Both orientations of a table, one after the other.
-std::vector<double> BothWays(const LabelGraph& graph, const GraphEdge& edge, int32_t a, int32_t b) {
+template <typename Number>
+Number RoundedDown(double value) {
+  const auto rounded = static_cast<Number>(value);
+  return rounded > value ? std::nextafter(rounded, Number{0}) : rounded;
+}
+
+template <typename Number>
+std::vector<Number> TableOf(const LabelGraph& graph, const GraphEdge& edge, int32_t a, int32_t b) {
   const EdgeView view(edge, a);
   const std::vector<int32_t>& rows = graph.At(a).labels;
   const std::vector<int32_t>& columns = graph.At(b).labels;
-  std::vector<double> values;
-  values.reserve(2 * rows.size() * columns.size());
+  std::vector<Number> values(rows.size() * columns.size());
+  Number* next = values.data();
   for (const int32_t x : rows) {
-    for (const int32_t y : columns) values.push_back(view.At(x, y));
-  }
-  for (const int32_t y : columns) {
-    for (const int32_t x : rows) values.push_back(view.At(x, y));
+    for (const int32_t y : columns) *next++ = RoundedDown<Number>(view.At(x, y));
   }
   return values;
 }
 
-std::string_view BytesOf(const std::vector<double>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)};
-}
+// Keeps tables, of equal ones only the first.
+template <typename Number>
+class UniqueTables {
+ public:
+  explicit UniqueTables(std::vector<std::unique_ptr<std::vector<Number>>>& kept) : kept_(kept) {}
+
+  const Number* Keep(std::vector<Number> values) {
+    auto table = std::make_unique<std::vector<Number>>(std::move(values));
+    const std::string_view bytes(reinterpret_cast<const char*>(table->data()),
+                                 table->size() * sizeof(Number));
+    const auto [found, fresh] = known_.emplace(bytes, table->data());
+    if (fresh) kept_.push_back(std::move(table));
+    return found->second;
+  }
+
+ private:
+  std::vector<std::unique_ptr<std::vector<Number>>>& kept_;
+  std::unordered_map<std::string_view, const Number*> known_;
+};
 
 }  // namespace
 
-CoreGraph::CoreGraph(const LabelGraph& graph) : room_(graph.room), constant_(graph.constant) {
+CoreGraph::CoreGraph(const LabelGraph& graph, bool narrow)
+    : room_(graph.room), constant_(graph.constant) {
   AddVertices(graph);
-  AddLinks(graph);
+  AddLinks(graph, narrow);
 }
 
 void CoreGraph::AddVertices(const LabelGraph& graph) {
@@ -56,20 +78,21 @@ void CoreGraph::AddVertices(const LabelGraph& graph) {
   }
 }
 
-void CoreGraph::AddLinks(const LabelGraph& graph) {
+void CoreGraph::AddLinks(const LabelGraph& graph, bool narrow) {
   std::vector<int32_t> vertex_of(graph.vertices.size(), -1);
   for (int32_t v = 0; v < size(); ++v) vertex_of[static_cast<size_t>(variable(v))] = v;
-  std::unordered_map<std::string_view, const double*> known;
+  UniqueTables wide_tables(wide_tables_);
+  UniqueTables narrow_tables(narrow_tables_);
   for (size_t e = 0; e < graph.edges.size(); ++e) {
     const GraphEdge& edge = graph.edges[e];
     if (!edge.present) continue;
     const auto [from, to] = std::minmax(edge.a, edge.b);
     CoreLink link{vertex_of[static_cast<size_t>(from)], vertex_of[static_cast<size_t>(to)]};
-    auto values = std::make_unique<std::vector<double>>(BothWays(graph, edge, from, to));
-    const auto [found, fresh] = known.emplace(BytesOf(*values), values->data());
-    if (fresh) tables_.push_back(std::move(values));
-    link.by_a = found->second;
-    link.by_b = link.by_a + labels(link.a) * labels(link.b);
+    if (narrow) {
+      link.table.narrow = narrow_tables.Keep(TableOf<float>(graph, edge, from, to));
+    } else {
+      link.table.wide = wide_tables.Keep(TableOf<double>(graph, edge, from, to));
+    }
     link.edge = static_cast<int32_t>(e);
     entries_ += static_cast<double>(labels(link.a) * labels(link.b));
     links_.push_back(link);
@@ -100,10 +123,25 @@ double CoreGraph::CostOf(const std::vector<int32_t>& x) const {
     cost += costs(v)[static_cast<size_t>(x[static_cast<size_t>(v)])];
   }
   for (const CoreLink& link : links_) {
-    cost += link.by_a[static_cast<size_t>(x[static_cast<size_t>(link.a)]) * labels(link.b) +
-                      static_cast<size_t>(x[static_cast<size_t>(link.b)])];
+    cost += Cost(link, x[static_cast<size_t>(link.a)], x[static_cast<size_t>(link.b)]);
   }
   return cost;
+}
+
+void CoreGraph::LeastBeside(const CoreLink& link, const CoreTable& table, int32_t to,
+                            const double* weight, double* least) const {
+  const auto product = [&](const auto* values) {
+    if (to == link.b) {
+      MinPlus(values, labels(link.a), labels(link.b), weight, least);
+    } else {
+      MinPlusOfRows(values, labels(link.a), labels(link.b), weight, least);
+    }
+  };
+  if (table.wide != nullptr) {
+    product(table.wide);
+  } else {
+    product(table.narrow);
+  }
 }
 
 void CoreGraph::Export(const std::vector<int32_t>& x, std::vector<int32_t>& labels) const {

@@ -4,43 +4,49 @@
 #include <numeric>
 #include <unordered_map>
 
-#include "gt/placement/min_plus.h"
-
 namespace gt::placement {
 namespace {
 
 // Above what any allowed labelling costs.
 double CostOfAnything(const CoreGraph& core) {
-  const auto largest = [](const double* values, size_t count) {
+  const auto largest = [](const CoreTable& values, size_t count) {
     double most = 0;
     for (size_t i = 0; i < count; ++i) {
-      if (values[i] < kForbidden) most = std::max(most, values[i]);
+      if (values.At(i) < kForbidden) most = std::max(most, values.At(i));
     }
     return most;
   };
   double sum = 1;
-  for (int32_t v = 0; v < core.size(); ++v) sum += largest(core.costs(v).data(), core.labels(v));
+  for (int32_t v = 0; v < core.size(); ++v) {
+    sum += largest({.wide = core.costs(v).data()}, core.labels(v));
+  }
   for (const CoreLink& link : core.links()) {
-    sum += largest(link.by_a, core.labels(link.a) * core.labels(link.b));
+    sum += largest(link.table, core.labels(link.a) * core.labels(link.b));
   }
   return sum;
+}
+
+bool ForbidsAny(const CoreTable& table, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (table.At(i) == kForbidden) return true;
+  }
+  return false;
 }
 
 }  // namespace
 
 ForestSearch::ForestSearch(const CoreGraph& core) : core_(core), cap_(CostOfAnything(core)) {
-  std::unordered_map<const double*, const double*> capped;
+  std::unordered_map<const void*, CoreTable> known;
   size_t most_labels = 0;
   for (const CoreLink& link : core.links()) {
     const size_t count = core.labels(link.a) * core.labels(link.b);
-    auto [found, fresh] = capped.emplace(link.by_a, nullptr);
-    if (fresh) {
-      std::vector<double>& table = tables_.emplace_back(link.by_a, link.by_a + 2 * count);
-      for (double& value : table) value = std::min(value, cap_);
-      found->second = table.data();
+    auto [found, fresh] = known.emplace(link.table.address(), link.table);
+    if (fresh && ForbidsAny(link.table, count)) {
+      std::vector<double>& table = capped_.emplace_back(count);
+      for (size_t i = 0; i < count; ++i) table[i] = std::min(link.table.At(i), cap_);
+      found->second = {.wide = table.data()};
     }
-    by_a_.push_back(found->second);
-    by_b_.push_back(found->second + count);
+    tables_.push_back(found->second);
   }
   for (int32_t v = 0; v < core.size(); ++v) most_labels = std::max(most_labels, core.labels(v));
   scratch_.resize(2 * most_labels);
@@ -103,6 +109,17 @@ void ForestSearch::OrderForest() {
   for (const int32_t v : chosen_) visited_[static_cast<size_t>(v)] = 0;
 }
 
+void ForestSearch::AddBeside(int32_t l, int32_t v, const std::vector<int32_t>& x,
+                             double* sums) const {
+  const CoreLink& link = core_.link(l);
+  const auto other = static_cast<size_t>(x[static_cast<size_t>(link.Other(v))]);
+  const size_t columns = core_.labels(link.b);
+  const bool is_row = v == link.b;
+  const CoreTable& table = tables_[static_cast<size_t>(l)];
+  const size_t first = is_row ? other * columns : other, step = is_row ? 1 : columns;
+  for (size_t i = 0; i < core_.labels(v); ++i) sums[i] += table.At(first + i * step);
+}
+
 void ForestSearch::Relabel(std::vector<int32_t>& x, std::span<const double> costs,
                            std::span<const int32_t> among) {
   ChooseForest(among);
@@ -114,8 +131,7 @@ void ForestSearch::Relabel(std::vector<int32_t>& x, std::span<const double> cost
     for (const int32_t l : core_.links_of(v)) {
       const int32_t u = core_.link(l).Other(v);
       if (tree_[static_cast<size_t>(u)] >= 0) continue;
-      const double* row = Table(l, u) + static_cast<size_t>(x[static_cast<size_t>(u)]) * count;
-      for (size_t i = 0; i < count; ++i) sums[i] += row[i];
+      AddBeside(l, v, x, sums);
     }
   }
   double* negative = scratch_.data();
@@ -126,18 +142,15 @@ void ForestSearch::Relabel(std::vector<int32_t>& x, std::span<const double> cost
     const size_t columns = core_.labels(step->parent);
     const double* sums = sums_.data() + core_.first(step->vertex);
     for (size_t i = 0; i < rows; ++i) negative[i] = -sums[i];
-    MinPlus(Table(step->link, step->vertex), rows, columns, negative, message);
+    core_.LeastBeside(core_.link(step->link), tables_[static_cast<size_t>(step->link)],
+                      step->parent, negative, message);
     double* up = sums_.data() + core_.first(step->parent);
     for (size_t i = 0; i < columns; ++i) up[i] += message[i];
   }
   for (const Step& step : steps_) {
     const size_t count = core_.labels(step.vertex);
     double* sums = sums_.data() + core_.first(step.vertex);
-    if (step.parent >= 0) {
-      const double* row = Table(step.link, step.parent) +
-                          static_cast<size_t>(x[static_cast<size_t>(step.parent)]) * count;
-      for (size_t i = 0; i < count; ++i) sums[i] += row[i];
-    }
+    if (step.parent >= 0) AddBeside(step.link, step.vertex, x, sums);
     x[static_cast<size_t>(step.vertex)] =
         static_cast<int32_t>(std::min_element(sums, sums + count) - sums);
   }
@@ -149,10 +162,11 @@ double ForestSearch::CappedCost(const std::vector<int32_t>& x,
   for (int32_t v = 0; v < core_.size(); ++v) {
     cost += costs[core_.first(v) + static_cast<size_t>(x[static_cast<size_t>(v)])];
   }
-  for (size_t l = 0; l < by_a_.size(); ++l) {
+  for (size_t l = 0; l < tables_.size(); ++l) {
     const CoreLink& link = core_.links()[l];
-    cost += by_a_[l][static_cast<size_t>(x[static_cast<size_t>(link.a)]) * core_.labels(link.b) +
-                     static_cast<size_t>(x[static_cast<size_t>(link.b)])];
+    cost +=
+        tables_[l].At(static_cast<size_t>(x[static_cast<size_t>(link.a)]) * core_.labels(link.b) +
+                      static_cast<size_t>(x[static_cast<size_t>(link.b)]));
   }
   return cost;
 }

@@ -35,15 +35,13 @@ class ForestSearch {
   void ChooseForest(std::span<const int32_t> among);
   void OrderForest();
   int32_t Root(int32_t v);
-  const double* Table(int32_t l, int32_t v) const {
-    return v == core_.link(l).a ? by_a_[static_cast<size_t>(l)] : by_b_[static_cast<size_t>(l)];
-  }
+  // Adds to `sums`, by label of `v`, what a link costs beside the other end's label.
+  void AddBeside(int32_t l, int32_t v, const std::vector<int32_t>& x, double* sums) const;
 
   const CoreGraph& core_;
   double cap_ = 1;
-  std::vector<std::vector<double>> tables_;
-  std::vector<const double*> by_a_;  // by link
-  std::vector<const double*> by_b_;
+  std::vector<std::vector<double>> capped_;  // tables that forbid something
+  std::vector<CoreTable> tables_;            // by link
   std::mt19937_64 random_{20060};
   std::vector<int32_t> candidates_;
   std::vector<int32_t> tree_;  // union-find; -1: not chosen

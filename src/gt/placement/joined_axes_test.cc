@@ -34,7 +34,7 @@ TEST(JoinedAxes, APlanTakesTheSameOnTheFinerMesh) {
     SearchOptions options;
     const std::vector<int32_t> start = LabelsOnFinerMesh(joined, plan.labels, split, finer);
     ASSERT_EQ(start.size(), plan.labels.size());
-    options.starts.push_back(start);
+    options.starts = [&] { return std::vector<std::vector<int32_t>>{start}; };
     EXPECT_NEAR(CostOf(finer, start).step_us(true), plan.step_us, 1e-6 * plan.step_us);
     options.question_limit = 1;
     const Placement begun = Search(finer, options);

@@ -77,7 +77,7 @@ double MemorySearch::CostAround(const std::vector<int32_t>& x) const {
       const CoreLink& link = core_.link(l);
       const int32_t u = link.Other(v);
       if (in_part_[static_cast<size_t>(u)] && u < v) continue;
-      cost += link.By(v)[label * core_.labels(u) + static_cast<size_t>(x[static_cast<size_t>(u)])];
+      cost += core_.Cost(link, x[static_cast<size_t>(link.a)], x[static_cast<size_t>(link.b)]);
     }
   }
   return cost;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "gt/placement/min_plus.h"
-
 namespace gt::placement {
 namespace {
 
@@ -27,6 +25,7 @@ MessagePassing::MessagePassing(const CoreGraph& core, const LabelGraph& graph) :
   scratch_.resize(most_labels);
   // What was moved before may be too much for these costs: every edge must be looked at once.
   taken_.assign(2 * core.links().size(), kForbidden);
+  place_.assign(Index(core.size()), -1);
   for (size_t l = 0; l < core.links().size(); ++l) {
     const CoreLink& link = core.links()[l];
     const GraphEdge& edge = graph.edges[static_cast<size_t>(link.edge)];
@@ -62,7 +61,7 @@ void MessagePassing::Collect(int32_t l, int32_t v) {
   const CoreLink& link = core_.link(l);
   const int32_t u = link.Other(v);
   const size_t columns = core_.labels(v);
-  MinPlus(link.By(u), core_.labels(u), columns, Message(l, u), scratch_.data());
+  core_.LeastBeside(link, link.table, v, Message(l, u), scratch_.data());
   Taken(l, u) = 0;
   entries_ += static_cast<double>(core_.labels(u) * columns);
   double* theta = theta_.data() + core_.first(v);
@@ -113,8 +112,7 @@ double MessagePassing::Sweep(double tolerance) {
 
 double MessagePassing::Pair(int32_t l, int32_t xa, int32_t xb) const {
   const CoreLink& link = core_.link(l);
-  return link.by_a[Index(xa) * core_.labels(link.b) + Index(xb)] - Message(l, link.a)[Index(xa)] -
-         Message(l, link.b)[Index(xb)];
+  return core_.Cost(link, xa, xb) - Message(l, link.a)[Index(xa)] - Message(l, link.b)[Index(xb)];
 }
 
 std::vector<int32_t> MessagePassing::Decode() const {
@@ -127,10 +125,9 @@ std::vector<int32_t> MessagePassing::Decode() const {
     for (const int32_t l : core_.links_of(v)) {
       const CoreLink& link = core_.link(l);
       if (link.b != v) break;
-      const double* row =
-          link.by_a + static_cast<size_t>(labels[static_cast<size_t>(link.a)]) * count;
+      const size_t row = static_cast<size_t>(labels[static_cast<size_t>(link.a)]) * count;
       const double* message = Message(l, v);
-      for (size_t x = 0; x < count; ++x) cost[x] += row[x] - message[x];
+      for (size_t x = 0; x < count; ++x) cost[x] += link.table.At(row + x) - message[x];
     }
     labels[static_cast<size_t>(v)] =
         static_cast<int32_t>(std::ranges::min_element(cost) - cost.begin());
@@ -144,49 +141,66 @@ std::vector<double> MessagePassing::Excesses(int32_t v) const {
                              theta_.begin() + static_cast<std::ptrdiff_t>(core_.first(v) + count));
   std::vector<double> least(count);
   for (const int32_t l : core_.links_of(v)) {
-    const int32_t u = core_.link(l).Other(v);
-    MinPlus(core_.link(l).By(u), core_.labels(u), count, Message(l, u), least.data());
+    const CoreLink& link = core_.link(l);
+    core_.LeastBeside(link, link.table, v, Message(l, link.Other(v)), least.data());
     const double* message = Message(l, v);
     for (size_t x = 0; x < count; ++x) excess[x] += std::max(0.0, least[x] - message[x]);
   }
   return excess;
 }
 
-// What a vertex is left with goes to the edges that lead to the one in the middle, the furthest first. No
-// more than reordering costs, on a copy: sweeps go on from where they were.
-std::vector<double> MessagePassing::ExcessesAround(int32_t v, double& entries) const {
-  MessagePassing moved = *this;
-  moved.bound_ = moved.entries_ = 0;
-  const auto size = static_cast<size_t>(core_.size());
-  std::vector<int32_t> order = {v}, place(size, -1);
-  place[static_cast<size_t>(v)] = 0;
+std::vector<int32_t> MessagePassing::Around(int32_t v) {
+  std::vector<int32_t> order = {v};
+  place_[Index(v)] = 0;
   for (size_t next = 0; next < order.size(); ++next) {
     for (const int32_t l : core_.links_of(order[next])) {
       const int32_t u = core_.link(l).Other(order[next]);
-      if (place[static_cast<size_t>(u)] >= 0 || order.size() >= kAround) continue;
-      place[static_cast<size_t>(u)] = static_cast<int32_t>(order.size());
+      if (place_[Index(u)] >= 0 || order.size() >= kAround) continue;
+      place_[Index(u)] = static_cast<int32_t>(order.size());
       order.push_back(u);
     }
   }
+  return order;
+}
+
+void MessagePassing::CopyAround(const MessagePassing& other, int32_t v) {
+  std::copy_n(other.theta_.data() + core_.first(v), core_.labels(v),
+              theta_.data() + core_.first(v));
+  for (const int32_t l : core_.links_of(v)) {
+    for (const int32_t end : {core_.link(l).a, core_.link(l).b}) {
+      std::copy_n(other.Message(l, end), core_.labels(end), Message(l, end));
+    }
+  }
+}
+
+// What a vertex is left with goes to the edges that lead to the one in the middle, the furthest first. No
+// more than reordering costs, on a copy: sweeps go on from where they were.
+std::vector<double> MessagePassing::ExcessesAround(int32_t v, MessagePassing& copy,
+                                                   double& entries) const {
+  copy.bound_ = copy.entries_ = 0;
+  const std::vector<int32_t> order = copy.Around(v);
   std::vector<int32_t> ahead;
   for (size_t i = order.size(); i-- > 0;) {
     const int32_t u = order[i];
     ahead.clear();
     for (const int32_t l : core_.links_of(u)) {
-      const int32_t other = core_.link(l).Other(u);
-      const int32_t at = place[static_cast<size_t>(other)];
-      if (at >= 0 && at < place[static_cast<size_t>(u)]) {
+      const int32_t at = copy.place_[Index(core_.link(l).Other(u))];
+      if (at >= 0 && at < copy.place_[Index(u)]) {
         ahead.push_back(l);
       } else {
-        moved.Collect(l, u);
+        copy.Collect(l, u);
       }
     }
-    if (i > 0) moved.Distribute(u, ahead, 0);
+    if (i > 0) copy.Distribute(u, ahead, 0);
   }
-  std::vector<double> excess(moved.theta_.begin() + static_cast<ptrdiff_t>(core_.first(v)),
-                             moved.theta_.begin() + static_cast<ptrdiff_t>(core_.first(v + 1)));
-  for (double& above : excess) above += moved.bound_;
-  entries += moved.entries_;
+  std::vector<double> excess(copy.theta_.begin() + static_cast<ptrdiff_t>(core_.first(v)),
+                             copy.theta_.begin() + static_cast<ptrdiff_t>(core_.first(v + 1)));
+  for (double& above : excess) above += copy.bound_;
+  entries += copy.entries_;
+  for (const int32_t u : order) {
+    copy.CopyAround(*this, u);
+    copy.place_[Index(u)] = -1;
+  }
   return excess;
 }
 

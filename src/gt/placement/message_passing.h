@@ -33,9 +33,10 @@ class MessagePassing {
   std::vector<int32_t> Decode() const;
   // How much labellings with each label of a vertex must cost above the bound, at least.
   std::vector<double> Excesses(int32_t v) const;
-  // The same, much closer: what is left at the vertices around is moved to this one first. Adds the entries
-  // of tables that it goes over.
-  std::vector<double> ExcessesAround(int32_t v, double& entries) const;
+  // The same, much closer: what is left at the vertices around is moved to this one first. `copy`, of
+  // this one, is where costs are moved, and is as before afterwards. Adds the entries of tables that it
+  // goes over.
+  std::vector<double> ExcessesAround(int32_t v, MessagePassing& copy, double& entries) const;
   double Vertex(int32_t v, int32_t x) const { return theta_[core_.first(v) + Index(x)]; }
   double Pair(int32_t l, int32_t xa, int32_t xb) const;
 
@@ -51,6 +52,10 @@ class MessagePassing {
   double& Taken(int32_t l, int32_t v) {
     return taken_[2 * static_cast<size_t>(l) + (v == core_.link(l).a ? 0 : 1)];
   }
+  // Vertices around one, the nearest first; `place_` says where each is among them.
+  std::vector<int32_t> Around(int32_t v);
+  // Takes over from another one what was moved from and to a vertex.
+  void CopyAround(const MessagePassing& other, int32_t v);
   void Collect(int32_t l, int32_t v);
   void Distribute(int32_t v, std::span<const int32_t> ahead, size_t behind);
 
@@ -62,6 +67,7 @@ class MessagePassing {
   // collected.
   std::vector<double> taken_;
   std::vector<double> scratch_;
+  std::vector<int32_t> place_;  // by vertex; -1 between calls
   double bound_ = 0;
   double entries_ = 0;  // of this sweep
 };

@@ -7,6 +7,12 @@ namespace gt::placement {
 
 // out[y] = the smallest table[x][y] - weight[x].
 void MinPlus(const double* table, size_t rows, size_t columns, const double* weight, double* out);
+void MinPlus(const float* table, size_t rows, size_t columns, const double* weight, double* out);
+// out[x] = the smallest table[x][y] - weight[y].
+void MinPlusOfRows(const double* table, size_t rows, size_t columns, const double* weight,
+                   double* out);
+void MinPlusOfRows(const float* table, size_t rows, size_t columns, const double* weight,
+                   double* out);
 
 // The largest one[i] - other[i] where other[i] is not infinite; minus infinity if nowhere. What is
 // returned may be less once it is above `enough`.

@@ -49,6 +49,7 @@ StepProblem StepOf(const PlaceProblem& problem, const SearchOptions& options,
 StepOptions StepOptionsOf(const SearchOptions& options) {
   constexpr double kGibi = 1024.0 * 1024 * 1024;
   StepOptions step;
+  step.relative_gap = options.relative_gap;
   step.time_limit_s = options.time_limit_s;
   step.work_limit = options.work_limit;
   step.question_limit = options.question_limit;

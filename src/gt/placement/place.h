@@ -19,14 +19,16 @@ struct SearchOptions {
   MemoryModel memory = {};
   // Microseconds for each GiB above the limit of memory; 0: nothing may be above it.
   double memory_price = 0;
+  double relative_gap = 4e-5;  // good enough
   double time_limit_s = 60;
   // How much the search may do, whatever the machine; see StepOptions.
-  double work_limit = 6e9;
+  double work_limit = 7.5e9;
   int question_limit = 1000;
   int threads = 1;  // placements do not depend on it
   // A variable of the problem and the label it must have.
   std::optional<std::pair<int32_t, int32_t>> forced = std::nullopt;
-  std::vector<std::vector<int32_t>> starts = {};  // placements to improve on
+  // Placements to improve on, asked for when they are needed; null: none.
+  std::function<std::vector<std::vector<int32_t>>()> starts = nullptr;
   // A placement that takes longer is of no interest: the search ends once its bound says so.
   double give_up_at = kForbidden;
   // Called now and then with the best step and the bound so far, in microseconds.

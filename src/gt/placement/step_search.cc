@@ -34,11 +34,19 @@ constexpr double kAskSweeps = 200, kLeastAskWork = 1e6;  // likewise, over a sma
 constexpr double kReductionWork = 6;
 constexpr double kQuestionWork = 2e5;  // whatever the size of the problem
 
-double EntriesOf(const StepProblem& problem) {
+// Of tables, with the labels that a region has.
+double EntriesOf(const StepProblem& problem, const StepRegion& region = {}) {
+  std::vector<double> labels;
+  for (const StepVariable& variable : problem.variables) {
+    labels.push_back(static_cast<double>(variable.times.size()));
+  }
+  for (const LabelChoice& choice : region.choices) {
+    labels[static_cast<size_t>(choice.variable)] =
+        static_cast<double>(std::ranges::count(choice.allowed, true));
+  }
   double entries = 0;
   for (const StepEdge& edge : problem.edges) {
-    const CostMatrix& matrix = problem.matrices[static_cast<size_t>(edge.matrix)];
-    entries += static_cast<double>(matrix.rows) * matrix.columns;
+    entries += labels[static_cast<size_t>(edge.from)] * labels[static_cast<size_t>(edge.to)];
   }
   return entries;
 }
@@ -76,8 +84,7 @@ class RegionSearch {
         guided_(guided),
         options_(options),
         deadline_(options.time_limit_s),
-        moments_(problem),
-        setup_work_(kQuestionWork + kReductionWork * EntriesOf(problem)) {
+        moments_(problem) {
     const double entries = EntriesOf(problem);
     const double large = std::max(kAskWork, kLargeAskSweeps * entries);
     const double sweeps = kLeastAskWork + kAskSweeps * entries;
@@ -143,7 +150,7 @@ class RegionSearch {
       if (taken.empty()) break;
       std::array<Advance, 2> outcomes;
       const auto advance = [&](size_t i) {
-        outcomes[i] = AdvanceOf(std::move(taken[i]), *bounders_[i]);
+        outcomes[i] = AdvanceOf(std::move(taken[i]), *bounders_[i], taken.size() == 1);
       };
       if (taken.size() > 1 && options_.threads > 1) {
         std::jthread other([&] { advance(1); });
@@ -259,16 +266,19 @@ class RegionSearch {
     }
   }
 
-  // What follows depends on what is known before, never on what another thread finds meanwhile.
-  Advance AdvanceOf(OpenRegion open, StepBounder& bounder) const {
+  // What follows depends on what is known before, never on what another thread finds meanwhile. A region
+  // that is `alone` is cut rather than asked about: the answers for both halves say more, and can be found
+  // at the same time.
+  Advance AdvanceOf(OpenRegion open, StepBounder& bounder, bool alone) const {
     if (!open.guided) return Divide(std::move(open), bounder);
     Guide guide = GuideTo(open.region, kGuideQuestions);
     Advance advance;
     const double reach = std::min(guide.bound, Target()) - open.region.bound;
-    const bool worth_asking = reach > kWorthAsking * (Target() - open.region.bound);
+    const bool worth_asking = reach > kWorthAsking * (Target() - open.region.bound) &&
+                              open.asked < kNodeAsks && !(alone && guide.split);
     if (!guide.known) {
       advance = Ask(std::move(open), bounder, 1);
-    } else if (worth_asking && open.asked < kNodeAsks) {
+    } else if (worth_asking) {
       advance = AskAt(std::move(guide.prices), std::move(open), bounder);
     } else if (guide.split) {
       advance = Cut(open, *guide.split);
@@ -283,10 +293,11 @@ class RegionSearch {
 
   Advance Ask(OpenRegion open, StepBounder& bounder, int asks) const {
     asks = std::min(asks, std::max(1, options_.question_limit - questions_));
+    const double setup_work = kQuestionWork + kReductionWork * EntriesOf(problem_, open.region);
     StepBounder::Outcome outcome =
         bounder.Bound(std::move(open.region), known_, BestCost(), Target(), asks, deadline_);
     Advance advance;
-    advance.work = outcome.work + setup_work_ * outcome.asked;
+    advance.work = outcome.work + setup_work * outcome.asked;
     advance.questions = outcome.asked;
     advance.found = std::move(outcome.found);
     advance.near = std::move(outcome.near);
@@ -362,7 +373,6 @@ class RegionSearch {
     options.relative_gap /= 2;  // the rest is for what the whole region loses
     options.cutoff = std::min(options_.cutoff, BestCost() * (1 - options.relative_gap));
     options.progress = nullptr;
-    options.starts.clear();
     RegionSearch search(part.problem, options, /*guided=*/false);
     for (const StepPlanPtr& plan : known_) {
       auto reduced = std::make_shared<StepPlan>(*plan);
@@ -404,7 +414,6 @@ class RegionSearch {
   StepOptions options_;
   const Deadline deadline_;
   const StepMoments moments_;
-  const double setup_work_;
   BoundSettings settings_;
   // One for each region that is worked on at a time, whether or not they have a thread each: they learn
   // as they go.
@@ -440,14 +449,15 @@ StepOptions ForMemory(const StepOptions& options) {
   memory.relative_gap = 1e-3;
   memory.cutoff = kForbidden;
   memory.progress = nullptr;
-  memory.starts.clear();
+  memory.starts = nullptr;
   return memory;
 }
 
-// Searches a problem that is reduced already.
-StepSolution SearchReduced(const StepProblem& problem, const StepOptions& options, bool guided) {
+// Searches a problem that is reduced already, from labellings of it.
+StepSolution SearchReduced(const StepProblem& problem, const StepOptions& options, bool guided,
+                           const std::vector<std::vector<int32_t>>& starts = {}) {
   RegionSearch search(problem, options, guided);
-  for (const std::vector<int32_t>& start : options.starts) search.Start(start);
+  for (const std::vector<int32_t>& start : starts) search.Start(start);
   search.Begin({});
   StepSolution solution;
   if (!search.feasible() && search.Bound() < options.cutoff) {
@@ -483,10 +493,11 @@ static StepSolution SearchWhole(StepProblem problem, const StepOptions& options,
   StepSolution solution;
   solution.lower_bound = kForbidden;
   if (!reduced.feasible) return solution;
-  StepOptions within = options;
-  for (std::vector<int32_t>& start : within.starts) start = reduced.NoWorse(start);
-  std::erase(within.starts, std::vector<int32_t>());
-  solution = SearchReduced(reduced.problem, within, guided);
+  std::vector<std::vector<int32_t>> starts;
+  if (options.starts) starts = options.starts();
+  for (std::vector<int32_t>& start : starts) start = reduced.NoWorse(start);
+  std::erase(starts, std::vector<int32_t>());
+  solution = SearchReduced(reduced.problem, options, guided, starts);
   if (solution.feasible) solution.labels = reduced.Restore(solution.labels);
   for (std::vector<int32_t>& labels : solution.met) labels = reduced.Restore(labels);
   return solution;

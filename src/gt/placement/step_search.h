@@ -30,8 +30,9 @@ struct StepOptions {
   int threads = 1;                                       // results do not depend on it
   // Labellings that take this long or longer are of no interest.
   double cutoff = kForbidden;
-  // Labellings to improve on. Labels that they have are looked at first.
-  std::vector<std::vector<int32_t>> starts = {};
+  // Labellings to improve on, asked for once the problem is reduced, so that they can be found meanwhile;
+  // null: none. Labels that they have are looked at first.
+  std::function<std::vector<std::vector<int32_t>>()> starts = nullptr;
   // Called now and then with the best time so far and the bound.
   std::function<void(double best, double bound)> progress = nullptr;
 };

@@ -105,14 +105,16 @@ TEST(StepSearch, EqualsTheIlpOfHighs_slow) {
 TEST(StepSearch, FindsTheOptimumFromAnyStart) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const StepProblem problem = RandomStepProblem(seed, seed % 2 == 0);
-    StepOptions options;
+    std::vector<std::vector<int32_t>> starts;
     for (const size_t shift : {seed, seed + 1}) {
-      std::vector<int32_t>& start = options.starts.emplace_back();
+      std::vector<int32_t>& start = starts.emplace_back();
       for (size_t v = 0; v < problem.variables.size(); ++v) {
         start.push_back(static_cast<int32_t>((v + shift) % problem.variables[v].times.size()));
       }
     }
-    if (seed % 3 == 0) options.starts = SearchStep(problem).met;
+    if (seed % 3 == 0) starts = SearchStep(problem).met;
+    StepOptions options;
+    options.starts = [&] { return starts; };
     ExpectOptimal(problem, options, seed);
   }
 }
