@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string_view>
 #include <unordered_map>
 
@@ -13,7 +14,7 @@ namespace {
 template <typename Number>
 Number RoundedDown(double value) {
   const auto rounded = static_cast<Number>(value);
-  return rounded > value ? std::nextafter(rounded, Number{0}) : rounded;
+  return rounded > value ? std::nextafter(rounded, std::numeric_limits<Number>::lowest()) : rounded;
 }
 
 template <typename Number>
