@@ -68,13 +68,18 @@ def main():
     options, flags = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as temporary:
         folders = [pathlib.Path(options.keep or temporary) / str(copy) for copy in range(options.copies)]
-        jobs = [start(options, flags, folder) for folder in folders]
-        end = time.monotonic() + options.seconds
-        while time.monotonic() < end and any(job.poll() is None for job in jobs):
-            time.sleep(0.2)
-        for job in jobs:
-            job.kill()
-            job.wait()
+        if any(folder.exists() for folder in folders):
+            sys.exit(f"{options.keep} has copies of an earlier run: name another folder")
+        jobs = []
+        try:
+            jobs.extend(start(options, flags, folder) for folder in folders)
+            end = time.monotonic() + options.seconds
+            while time.monotonic() < end and any(job.poll() is None for job in jobs):
+                time.sleep(0.2)
+        finally:  # also when it is interrupted: they would run for days
+            for job in jobs:
+                job.kill()
+                job.wait()
         copies = [steps_of(folder) for folder in folders]
         for copy, steps in enumerate(copies):
             if not steps:

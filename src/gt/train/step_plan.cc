@@ -47,8 +47,9 @@ std::string PlanSoFar(const Job& job) {
 bool WillRecord(const Job& job, const MemoryCurve& curve) {
   const Config& config = job.config;
   if (RecordsSteps(config)) return !config.training.check_memory || RecordingsFit(job, curve);
-  if (job.device.is_cuda() && job.world.first() &&
-      config.compile.cuda_graphs == AutoSwitch::kAuto && config.debug.share_gpu) {
+  const bool wanted = config.compile.cuda_graphs == AutoSwitch::kAuto &&
+                      config.compile.executor == ExecutorKind::kFast;
+  if (wanted && job.device.is_cuda() && job.world.first()) {
     log::Info("no CUDA graphs, because ranks share the GPU (--compile.cuda_graphs=true records)");
   }
   return false;
