@@ -7,6 +7,7 @@
 #define __CUDA_RUNTIME_H__
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
@@ -93,6 +94,12 @@ class Recorded : public at::cuda::CUDAGraph {
       allocator::endAllocateToPool(capture_dev_, mempool_id_);
       allocator::releasePool(capture_dev_, mempool_id_);
     } catch (const c10::Error&) {  // it was not begun
+    }
+    try {
+      at::HostAllocator* host = at::getHostAllocator(at::kCUDA);
+      host->end_allocate_to_pool(mempool_id_);
+      host->release_pool(mempool_id_);
+    } catch (const c10::Error&) {
     }
     for (auto& [state, increment] : captured_generator_states_) state->capturing_ = false;
   }

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "gt/base/error.h"
+#include "gt/torch_bridge/own_stream.h"
 
 namespace gt {
 namespace {
@@ -27,14 +28,9 @@ using Communicate = std::function<WorkPtr(Tensors& copies)>;
 // after the operands of the next, which may not be computed yet.
 struct CopyStreams {
   CopyStreams(c10::Device device, bool high_priority)
-      : to_host(Take(device, high_priority)), to_device(Take(device, high_priority)) {}
+      : to_host(device, high_priority), to_device(device, high_priority) {}
 
-  static c10::Stream Take(c10::Device device, bool high_priority) {
-    return c10::impl::VirtualGuardImpl(device.type())
-        .getStreamFromGlobalPool(device, high_priority);
-  }
-
-  c10::Stream to_host, to_device;
+  OwnStream to_host, to_device;
 };
 
 struct Operand {
@@ -61,14 +57,14 @@ class StagedWork : public c10d::Work {
       CopyToHost();
       return;
     }
-    to_device_ = streams->to_device;
+    to_device_ = *streams->to_device;
     // Also orders writing the results after whatever else the current stream does with their memory.
     c10::Event ready(c10::kCUDA);
-    ready.record(c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(streams->to_host.device()));
-    ready.block(streams->to_host);
-    c10::StreamGuard guard(streams->to_host);
+    ready.record(c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(streams->to_host->device()));
+    ready.block(*streams->to_host);
+    c10::StreamGuard guard(*streams->to_host);
     CopyToHost();
-    staged_.emplace(c10::kCUDA).record(streams->to_host);
+    staged_.emplace(c10::kCUDA).record(*streams->to_host);
   }
 
   // Called by the group's thread.

@@ -1,7 +1,6 @@
 // Ranks as threads of one process.
 #include <c10/core/AutogradState.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
 #include <chrono>
@@ -23,6 +22,7 @@
 #include "gt/job/config.h"
 #include "gt/launch/limits.h"
 #include "gt/torch_bridge/device.h"
+#include "gt/torch_bridge/own_stream.h"
 
 namespace gt {
 namespace {
@@ -46,14 +46,16 @@ class GpuThread {
   explicit GpuThread(c10::Device device) {
     if (!device.is_cuda()) return;
     // A stream of its own, as a process has: the kernels of one rank do not queue after another's.
-    stream_.emplace(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
+    stream_.emplace(device, /*high_priority=*/false);
+    current_.emplace(**stream_);
     // The engine has one thread for each GPU, in which a collective in one rank's backward would wait
     // forever for the backward of another. So each rank runs its own.
     c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
   }
 
  private:
-  std::optional<c10::StreamGuard> stream_;
+  std::optional<OwnStream> stream_;
+  std::optional<c10::StreamGuard> current_;
 };
 
 // What the threads of RunThreads share.

@@ -275,7 +275,11 @@ TEST_F(FusedOnGpu, DamagedStoresCostTimeAndNothingElse_gpu) {
   const at::Tensor expected = RunReference(*graph, inputs)[0];
   const auto run = [&](const std::filesystem::path& store) {
     const FusedKernels kernels(*graph, at::Device(at::kCUDA, 0), store);
-    EXPECT_NE(kernels.Find(*graph->first()), nullptr);
+    // Unless other programs keep the GPU so busy that it came out as the slower one.
+    for (const std::string& why : kernels.report().rejected) {
+      EXPECT_NE(why.find("it takes "), std::string::npos) << why;
+    }
+    EXPECT_TRUE(kernels.Find(*graph->first()) != nullptr || !kernels.report().rejected.empty());
     EXPECT_TRUE(at::equal(Program(*graph, &kernels).Run(inputs)[0].view(at::kShort),
                           expected.view(at::kShort)));
     return kernels.report();

@@ -4,6 +4,8 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <map>
+#include <mutex>
 #include <vector>
 
 namespace gt {
@@ -11,14 +13,14 @@ namespace {
 
 constexpr size_t kStreams = 4;
 
-// Taken from libtorch's pool once; the same ones serve every call.
-const std::vector<c10::Stream>& SideStreams(c10::Device device) {
-  static const std::vector<c10::Stream> streams = [&] {
-    std::vector<c10::Stream> taken;
-    c10::impl::VirtualGuardImpl guard(device.type());
-    for (size_t i = 0; i < kStreams; ++i) taken.push_back(guard.getStreamFromGlobalPool(device));
-    return taken;
-  }();
+// Taken from libtorch's pool once for each device; the same ones serve every call there.
+std::vector<c10::Stream> SideStreams(c10::Device device) {
+  static auto* mutex = new std::mutex();
+  static auto* of_device = new std::map<c10::DeviceIndex, std::vector<c10::Stream>>();
+  const std::lock_guard lock(*mutex);
+  std::vector<c10::Stream>& streams = (*of_device)[device.index()];
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  while (streams.size() < kStreams) streams.push_back(guard.getStreamFromGlobalPool(device));
   return streams;
 }
 
@@ -34,9 +36,10 @@ void RunSideBySide(c10::Device device, size_t parts, const std::function<void(si
   c10::Stream current = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   c10::Event ready(device.type());
   ready.record(current);
+  const std::vector<c10::Stream> side = SideStreams(device);
   std::vector<c10::Event> finished;
   for (size_t i = 0; i < parts; ++i) {
-    const c10::Stream& stream = SideStreams(device)[i % kStreams];
+    const c10::Stream& stream = side[i % kStreams];
     ready.block(stream);
     c10::StreamGuard guard(stream);
     body(i);
