@@ -30,8 +30,8 @@ class ResultMap {
 
  private:
   size_t Slot(const Value& value) const {
-    return static_cast<size_t>(first_[static_cast<size_t>(value.producer()->number())] +
-                               value.index());
+    const int32_t first = first_[static_cast<size_t>(value.producer()->number())];
+    return static_cast<size_t>(first) + static_cast<size_t>(value.index());
   }
 
   std::vector<int32_t> first_;  // by node

@@ -163,6 +163,13 @@ class CudaGraphs : public DeviceGraphs {
 
   std::unique_ptr<DeviceGraph> Make() override { return std::make_unique<CudaGraph>(pool_); }
 
+  void Reserve(int64_t bytes) override {
+    try {
+      Allocate(static_cast<size_t>(bytes));  // free at once, and the pool's from then on
+    } catch (const c10::OutOfMemoryError&) {
+    }
+  }
+
   at::Tensor Empty(c10::IntArrayRef sizes, c10::IntArrayRef strides,
                    const at::TensorOptions& options) override {
     // Not by at::empty, which fills memory when kernels must be deterministic: on this stream, the fill

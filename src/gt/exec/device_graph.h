@@ -33,6 +33,9 @@ class DeviceGraphs {
  public:
   virtual ~DeviceGraphs() = default;
   virtual std::unique_ptr<DeviceGraph> Make() = 0;
+  // Takes so much of the device's memory in one piece for what is recorded later. Where there is no such
+  // piece, recordings take many.
+  virtual void Reserve(int64_t bytes) = 0;
   // A tensor in the graphs' memory.
   virtual at::Tensor Empty(c10::IntArrayRef sizes, c10::IntArrayRef strides,
                            const at::TensorOptions& options) = 0;

@@ -46,6 +46,7 @@ class FakeGraphs : public DeviceGraphs {
  public:
   explicit FakeGraphs(int* replays) : replays_(replays) {}
   std::unique_ptr<DeviceGraph> Make() override { return std::make_unique<FakeGraph>(replays_); }
+  void Reserve(int64_t) override {}
   at::Tensor Empty(c10::IntArrayRef sizes, c10::IntArrayRef strides,
                    const at::TensorOptions& options) override {
     return kept_.emplace_back(at::empty_strided(sizes, strides, options));

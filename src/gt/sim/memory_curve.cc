@@ -222,18 +222,14 @@ void FindPeak(const Graph& graph, MemoryCurve& curve) {
   ListAlive(curve);
 }
 
-}  // namespace
-
-namespace {
-
 void AddRecordings(const Graph& graph, const StorageTable& table, const MemoryOptions& options,
                    MemoryCurve& curve) {
   curve.recorded_peak = curve.peak;
   if (!options.recordings || curve.device != DeviceKind::kCuda) return;
-  const RecordedMemory recorded = MeasureRecorded(graph, table, curve.device, *options.recordings);
-  // Libraries have a workspace for each stream; that of the recording stream is in the pool.
-  const int64_t workspace = recorded.pool == 0 ? 0 : options.cuda_workspace_bytes;
-  curve.recording_pool = CheckedAdd(recorded.pool, workspace);
+  const RecordedMemory recorded = MeasureRecorded(graph, table, curve.device, *options.recordings,
+                                                  options.cuda_workspace_bytes);
+  curve.recording_pool = recorded.pool;
+  curve.recording_reserve = recorded.reserve;
   const int64_t both = CheckedAdd(curve.recording_pool, recorded.rest);
   curve.recorded_peak = std::max(curve.peak, CheckedAdd(Sum(curve.constant), both));
 }

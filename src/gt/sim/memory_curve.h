@@ -111,9 +111,11 @@ struct MemoryCurve {
   CategoryBytes at_peak = {};
   std::vector<int32_t> alive_at_peak;  // indices of storages, largest first; inputs included
 
-  // With CUDA graphs: what they hold of the device's memory, and the peak when they are used.
-  // Everything else here is about the runs before they are made.
+  // With CUDA graphs: what they hold of the device's memory, what of it is best taken in one piece before
+  // they are recorded, and the peak when they are used. Everything else here is about the runs before they
+  // are made.
   int64_t recording_pool = 0;
+  int64_t recording_reserve = 0;
   int64_t recorded_peak = 0;
 
   int64_t state_copies = 0;      // in host memory, for checkpoints; part of everything on the CPU

@@ -9,6 +9,9 @@
 namespace gt::recorded_memory_test {
 namespace {
 
+constexpr int64_t kMegabyte = int64_t{1} << 20;
+constexpr int64_t kSegment = 2 * kMegabyte;  // the least that the allocator takes
+
 RecordedMemory MemoryOf(const Graph& graph, const SpanOptions& options = {.least_kernels = 1}) {
   return MeasureRecorded(graph, StorageTable(graph), DeviceKind::kCuda, options);
 }
@@ -24,12 +27,12 @@ TEST(RecordedMemory, OfKernelsAloneIsThatOfTheStep) {
   })");
   Verify(*graph);
   const RecordedMemory memory = MemoryOf(*graph);
-  EXPECT_EQ(memory.pool, 3 * 4096);
+  EXPECT_EQ(memory.in_use, 3 * 4096);
   EXPECT_EQ(memory.rest, 0);
   const MemoryCurve curve = MeasureMemory(*graph, {.recordings = SpanOptions{.least_kernels = 1}});
   EXPECT_EQ(curve.peak, 4 * 4096);
-  EXPECT_EQ(curve.recording_pool, 3 * 4096);
-  EXPECT_EQ(curve.recorded_peak, curve.peak);
+  EXPECT_EQ(curve.recording_pool, kSegment);
+  EXPECT_EQ(curve.recorded_peak, 4096 + kSegment);
 }
 
 // The span's peak is over when that between the spans begins, but its memory is not free for it: 3 + 2
@@ -51,11 +54,11 @@ TEST(RecordedMemory, OfSpansIsBesideTheRest) {
   })");
   Verify(*graph);
   const RecordedMemory memory = MemoryOf(*graph);
-  EXPECT_EQ(memory.pool, 3 * 4096) << "%a, %b and %c";
+  EXPECT_EQ(memory.in_use, 3 * 4096) << "%a, %b and %c";
   EXPECT_EQ(memory.rest, 2 * 4096) << "%e and %f";
   const MemoryCurve curve = MeasureMemory(*graph, {.recordings = SpanOptions{.least_kernels = 1}});
   EXPECT_EQ(curve.peak, 4 * 4096 + 512);
-  EXPECT_EQ(curve.recorded_peak, (1 + 3 + 2) * 4096 + 512);
+  EXPECT_EQ(curve.recorded_peak, (1 + 2) * 4096 + 512 + kSegment);
 }
 
 // A gather writes into the recordings' memory, a sum is copied there when it is complete.
@@ -71,11 +74,54 @@ TEST(RecordedMemory, CollectivesWriteWhereTheyCan) {
   })");
   Verify(*graph);
   const RecordedMemory memory = MemoryOf(*graph);
-  EXPECT_EQ(memory.pool, 2 * 8192);
+  EXPECT_EQ(memory.in_use, 2 * 8192);
   EXPECT_EQ(memory.rest, 8192) << "%r until it is copied";
   const RecordedMemory recorded =
       MemoryOf(*graph, {.least_kernels = 1, .records_collectives = true});
   EXPECT_EQ(recorded.rest, 0);
+}
+
+// Each value is larger than those that are free: 12, 16, 20 and 24 MiB, of which two are alive at a time. In one
+// piece the third has room behind the second, and the fourth where the first two were.
+TEST(RecordedMemory, OnePieceLeavesFewerGaps) {
+  const auto graph = Parse(R"(graph @step(%x: input "x" f32[1, 1048576] @cuda:0) {
+    %a = aten::repeat(%x, repeats = [3, 1]) : f32[3, 1048576] @cuda:0
+    %b = aten::constant_pad_nd(%a, pad = [0, 0, 0, 1]) : f32[4, 1048576] @cuda:0
+    %c = aten::constant_pad_nd(%b, pad = [0, 0, 0, 1]) : f32[5, 1048576] @cuda:0
+    %d = aten::constant_pad_nd(%c, pad = [0, 0, 0, 1]) : f32[6, 1048576] @cuda:0
+    return result "d" %d
+  })");
+  Verify(*graph);
+  const RecordedMemory memory = MemoryOf(*graph);
+  EXPECT_EQ(memory.in_use, 44 * kMegabyte);
+  EXPECT_GT(memory.reserve, 44 * kMegabyte);
+  EXPECT_EQ(memory.pool, 48 * kMegabyte) << "72 in segments of their own";
+}
+
+// Blocks of one size leave no gaps: nothing is reserved that would not be taken anyway.
+TEST(RecordedMemory, NothingIsReservedInVain) {
+  const auto graph = Parse(R"(graph @step(%x: input "x" f32[4194304] @cuda:0) {
+    %a = aten::neg(%x) : f32[4194304] @cuda:0
+    %b = aten::exp(%a) : f32[4194304] @cuda:0
+    %c = aten::neg(%b) : f32[4194304] @cuda:0
+    return result "c" %c
+  })");
+  Verify(*graph);
+  const RecordedMemory memory = MemoryOf(*graph);
+  EXPECT_EQ(memory.reserve, 0);
+  EXPECT_EQ(memory.pool, 32 * kMegabyte);
+}
+
+// The libraries' workspace is in the recordings' memory.
+TEST(RecordedMemory, WorkspaceIsPartOfIt) {
+  const auto graph = Parse(R"(graph @step(%x: input "x" f32[1024] @cuda:0) {
+    %a = aten::neg(%x) : f32[1024] @cuda:0
+    return result "a" %a
+  })");
+  const RecordedMemory memory = MeasureRecorded(*graph, StorageTable(*graph), DeviceKind::kCuda,
+                                                {.least_kernels = 1}, 32 * kMegabyte);
+  EXPECT_EQ(memory.in_use, 32 * kMegabyte + 4096);
+  EXPECT_EQ(memory.pool, 32 * kMegabyte + kSegment);
 }
 
 TEST(RecordedMemory, WithoutRecordingsThereIsNone) {

@@ -115,8 +115,19 @@ class CapturedStep : public TrainStep {
     std::vector<size_t> varying;
     for (const auto& [name, position] : step_inputs_) varying.push_back(position);
     std::sort(varying.begin(), varying.end());
-    recorded_ = std::make_unique<RecordedProgram>(*program_, spans_, std::move(varying),
-                                                  [gpu] { return MakeDeviceGraphs(gpu); });
+    const auto make_graphs = [gpu, reserve = WithRecordings().recording_reserve] {
+      std::unique_ptr<DeviceGraphs> graphs = MakeDeviceGraphs(gpu);
+      if (graphs && reserve > 0) graphs->Reserve(reserve);
+      return graphs;
+    };
+    recorded_ =
+        std::make_unique<RecordedProgram>(*program_, spans_, std::move(varying), make_graphs);
+  }
+
+  MemoryCurve WithRecordings() const {
+    MemoryOptions options = memory_;
+    options.recordings = SpanOptions{.records_collectives = records_collectives_};
+    return MeasureMemory(*graph_, options);
   }
 
   std::optional<c10::Device> Gpu() const {
@@ -183,14 +194,11 @@ class CapturedStep : public TrainStep {
       log::Warn("no CUDA graphs, instructions run one by one: {}", recorded_->failure());
       return;
     }
-    MemoryOptions options = memory_;
-    options.recordings = SpanOptions{.records_collectives = records_collectives_};
     log::Info(
         "CUDA graphs: {} {} of {} kernels recorded, {} instructions between; they hold {} "
         "(predicted {})",
         spans_.spans.size(), spans_.spans.size() == 1 ? "span" : "spans", spans_.kernels,
-        spans_.between, ByteText(recorded_->bytes()),
-        ByteText(MeasureMemory(*graph_, options).recording_pool));
+        spans_.between, ByteText(recorded_->bytes()), ByteText(WithRecordings().recording_pool));
   }
 
   struct Target {
