@@ -192,5 +192,23 @@ TEST_F(RecordedOnGpu, WhatRefusesIsNamedAndRunsOrdinarily_gpu) {
   EXPECT_EQ(good.failure(), "");
 }
 
+// Taken in one piece, and used before more is taken. What cannot be had is not missed.
+TEST_F(RecordedOnGpu, MemoryIsReservedInOnePiece_gpu) {
+  constexpr int64_t kBytes = int64_t{100} << 20;
+  const c10::Device gpu(c10::kCUDA, 0);
+  const auto graphs = MakeDeviceGraphs(gpu);
+  ASSERT_NE(graphs, nullptr);
+  const int64_t peak = MemoryOf(gpu).peak;
+  OutsidePeak(gpu, [&] { graphs->Reserve(kBytes); });
+  EXPECT_EQ(graphs->bytes(), kBytes);
+  EXPECT_EQ(MemoryOf(gpu).peak, peak);
+  const auto options = at::TensorOptions(gpu).dtype(at::kByte);
+  const at::Tensor first = graphs->Empty({kBytes / 2}, {1}, options);
+  const at::Tensor second = graphs->Empty({kBytes / 4}, {1}, options);
+  EXPECT_EQ(graphs->bytes(), kBytes);
+  graphs->Reserve(int64_t{1} << 50);
+  EXPECT_EQ(graphs->bytes(), kBytes);
+}
+
 }  // namespace
 }  // namespace gt::recorded_program_gpu_test

@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -164,12 +166,38 @@ void Synchronize(c10::Device device) {
   if (device.is_cuda()) c10::impl::VirtualGuardImpl(c10::kCUDA).synchronizeDevice(device.index());
 }
 
+namespace {
+
+// By GPU: the peak before what OutsidePeak called, which libtorch's own count forgets.
+class EarlierPeaks {
+ public:
+  static int64_t Of(c10::Device gpu) {
+    const std::lock_guard lock(Instance().mutex_);
+    return Instance().peaks_[gpu.index()];
+  }
+  static void Set(c10::Device gpu, int64_t peak) {
+    const std::lock_guard lock(Instance().mutex_);
+    Instance().peaks_[gpu.index()] = peak;
+  }
+
+ private:
+  static EarlierPeaks& Instance() {
+    static auto* peaks = new EarlierPeaks();
+    return *peaks;
+  }
+
+  std::mutex mutex_;
+  std::map<c10::DeviceIndex, int64_t> peaks_;
+};
+
+}  // namespace
+
 MemoryUse MemoryOf(c10::Device device) {
   if (device.is_cuda()) {  // of all ranks that are threads of this process: they share an allocator
     auto stats = at::getDeviceAllocator(c10::kCUDA)->getDeviceStats(device.index());
     const auto& bytes =
         stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
-    return {bytes.current, bytes.peak};
+    return {bytes.current, std::max(bytes.peak, EarlierPeaks::Of(device))};
   }
   const MemoryMeter& meter = CurrentMeter();
   return {meter.current(), meter.peak()};
@@ -177,10 +205,18 @@ MemoryUse MemoryOf(c10::Device device) {
 
 void ResetPeakMemory(c10::Device device) {
   if (device.is_cuda()) {
+    EarlierPeaks::Set(device, 0);
     at::getDeviceAllocator(c10::kCUDA)->resetPeakStats(device.index());
   } else {
     CurrentMeter().ResetPeak();
   }
+}
+
+void OutsidePeak(c10::Device gpu, const std::function<void()>& body) {
+  const int64_t before = MemoryOf(gpu).peak;
+  body();
+  EarlierPeaks::Set(gpu, before);
+  at::getDeviceAllocator(c10::kCUDA)->resetPeakStats(gpu.index());
 }
 
 int64_t TotalMemoryOf(c10::Device gpu) {

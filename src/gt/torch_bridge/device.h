@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
 #include "gt/job/sections/device_choice.h"
@@ -52,6 +53,8 @@ struct MemoryUse {
 MemoryUse MemoryOf(c10::Device device);
 // The peak counts from now on.
 void ResetPeakMemory(c10::Device device);
+// Calls what takes memory of a GPU and gives it back at once; the peak is what it would be without it.
+void OutsidePeak(c10::Device gpu, const std::function<void()>& body);
 // Bytes that a GPU has, in use or not.
 int64_t TotalMemoryOf(c10::Device gpu);
 // Bytes that are free on the device: not in use by this process or any other.

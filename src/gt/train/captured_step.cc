@@ -117,7 +117,7 @@ class CapturedStep : public TrainStep {
     std::sort(varying.begin(), varying.end());
     const auto make_graphs = [gpu, reserve = WithRecordings().recording_reserve] {
       std::unique_ptr<DeviceGraphs> graphs = MakeDeviceGraphs(gpu);
-      if (graphs && reserve > 0) graphs->Reserve(reserve);
+      if (graphs && reserve > 0) OutsidePeak(gpu, [&] { graphs->Reserve(reserve); });
       return graphs;
     };
     recorded_ =
