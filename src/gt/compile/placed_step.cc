@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <optional>
 #include <set>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "gt/compile/placement_judge.h"
 #include "gt/compile/step_inputs.h"
 #include "gt/job/config.h"
+#include "gt/placement/sending_rows.h"
 #include "gt/storage/checksum.h"
 #include "gt/torch_bridge/convert.h"
 
@@ -36,7 +38,8 @@ struct CandidatePlans {
   double rival_us = 0;
 };
 
-CandidatePlans SearchPlans(const StepRequest& request, Graph& graph) {
+// `sending_rows`: only those in which every rank has rows of its own and sends them to their experts.
+CandidatePlans SearchPlans(const StepRequest& request, Graph& graph, bool sending_rows = false) {
   const Config& config = request.config;
   const int64_t ranks = request.mesh.world_size();
   PlacementRequest wanted{.config = config,
@@ -44,8 +47,13 @@ CandidatePlans SearchPlans(const StepRequest& request, Graph& graph) {
                           .meshes = MeshesOf(config, ranks),
                           .memory_bytes = MemoryOf(request),
                           .time_limit_s = config.compile.autoparallel_time_limit};
-  wanted.batch = GlobalBatch(config, ranks);
+  wanted.batch = sending_rows ? 0 : GlobalBatch(config, ranks);
   wanted.for_judging = true;
+  if (sending_rows) {
+    wanted.pins = [&graph](const placement::DeviceMesh& mesh) {
+      return placement::SendingRows(graph, mesh);
+    };
+  }
   const FoundPlacement found = FindPlacement(wanted);
   CandidatePlans candidates;
   if (const FoundPlacement::Rival* rival = found.BestRival()) {
@@ -159,9 +167,29 @@ class PlacedCapturer {
     CandidatePlans found = SearchPlans(request_, whole_.graph());
     job.rival = std::move(found.rival);
     job.rival_us = found.rival_us;
-    const size_t fastest =
-        found.plans.size() == 1 ? 0 : FastestPlan(request_, overlap_, whole_, found.plans).index;
-    return std::move(found.plans[fastest]);
+    std::exception_ptr problem;
+    try {
+      return Fastest(std::move(found.plans));
+    } catch (const Error&) {
+      if (!ChunksGraph(overlap_)) throw;
+      problem = std::current_exception();
+    }
+    log::Info(
+        "the placements that were found cannot be cut into chunks; those are searched in which "
+        "every "
+        "rank has rows of its own and sends them to their experts");
+    try {
+      return Fastest(SearchPlans(request_, whole_.graph(), /*sending_rows=*/true).plans);
+    } catch (const Error& error) {
+      log::Debug("nor is there one of those: {}", error.what());
+      std::rethrow_exception(problem);
+    }
+  }
+
+  // After all passes. Chunks may be impossible under any of them, so that then one is tried as well.
+  Plan Fastest(std::vector<Plan> plans) {
+    if (plans.size() == 1 && !ChunksGraph(overlap_)) return std::move(plans.front());
+    return std::move(plans[FastestPlan(request_, overlap_, whole_, plans).index]);
   }
 
   const StepRequest& request_;

@@ -34,7 +34,8 @@ PassManagerOptions Unchecked() {
   return options;
 }
 
-PassList Cleaning() { return ParsePipeline("dce,canonicalize,cse,dce"); }
+// By hints, so that the step with numbers for sizes and the one with an open batch keep the same nodes.
+PassList Cleaning() { return ParsePipeline("dce,canonicalize,cse{sizes_by_hint=true},dce"); }
 
 // What is recomputed is placed like any other node, and what memory holds under the policy is what a
 // search counts.

@@ -19,11 +19,11 @@
 #include "gt/job/config.h"
 #include "gt/placement/place.h"
 #include "gt/placement/plan.h"
+#include "gt/placement/sending_rows.h"
 #include "gt/report/overlap_report.h"
 #include "gt/sim/link_model.h"
 #include "gt/sim/node_cost.h"
 #include "gt/storage/file_writer.h"
-#include "gt/testing/sending_rows.h"
 #include "gt/train/batch.h"
 #include "gt/train/captured_step.h"
 #include "gt/train/profile.h"
@@ -82,7 +82,7 @@ class OverlapTest : public ::testing::Test {
     const placement::Pricing pricing(placement::DeviceMesh({config.ranks}), links,
                                      SpeedOf("hopper"));
     placement::ProblemOptions options;
-    options.pins = testing::SendingRows(step.graph(), pricing.mesh());
+    options.pins = placement::SendingRows(step.graph(), pricing.mesh());
     const placement::PlaceProblem problem(step.graph(), pricing, options);
     const std::string path = (folder_ / "experts.json").string();
     const placement::Placement found = Search(problem, {});

@@ -15,12 +15,12 @@
 #include "gt/compile/global_step.h"
 #include "gt/compile/step_capture.h"
 #include "gt/passes/framework/registry.h"
+#include "gt/placement/sending_rows.h"
 #include "gt/sim/cluster_path.h"
 #include "gt/sim/node_cost.h"
 #include "gt/sim/routing_loads.h"
 #include "gt/storage/file_writer.h"
 #include "gt/testing/random_placement.h"
-#include "gt/testing/sending_rows.h"
 #include "gt/testing/slow_tests.h"
 #include "gt/testing/temp_folder.h"
 #include "gt/train/job_test_util.h"
@@ -108,7 +108,7 @@ class PlacedJobTest : public ::testing::Test {
     const std::unique_ptr<Graph> graph = StepOf(config);
     const placement::Pricing pricing = PricingOn(mesh);
     placement::ProblemOptions options;
-    options.pins = testing::SendingRows(*graph, pricing.mesh());
+    options.pins = placement::SendingRows(*graph, pricing.mesh());
     const placement::PlaceProblem problem(*graph, pricing, options);
     const placement::Placement found = Search(problem, {});
     EXPECT_TRUE(found.feasible);
@@ -274,6 +274,26 @@ TEST_F(PlacedJobTest, ChunksCutWhatThePlanGivesARank) {
     Config too_many = chunks;
     too_many.compile.ep_overlap.num_chunks = 5;
     EXPECT_NE(CodeOf(too_many).find("into 4 shards"), std::string::npos) << CodeOf(too_many);
+  }
+}
+
+// A search finds a plan that can be cut into chunks also where the best one cannot: in steps as small as these,
+// every rank best computes all of it. Two layers have experts.
+TEST_F(PlacedJobTest, FoundPlansHaveChunks) {
+  struct Case {
+    const char *model, *flavor, *mesh;
+    int64_t chunks;
+  };
+  for (const Case& tried : {Case{"deepseek_v3", "tiny", "4", 2}, {"qwen3", "tiny_moe", "2x2", 3}}) {
+    SCOPED_TRACE(tried.model);
+    const Config whole = Placed(Job(tried.model, tried.flavor, 4, 24), tried.mesh);
+    Config chunks = Placed(whole, tried.mesh);
+    chunks.compile.ep_overlap.enabled = AutoSwitch::kTrue;
+    chunks.compile.ep_overlap.num_chunks = tried.chunks;
+    ExpectClose(RunJob(whole), RunJob(chunks), 1e-5, "in chunks");
+    // More chunks than any plan has sequences for.
+    chunks.compile.ep_overlap.num_chunks = 7;
+    EXPECT_NE(CodeOf(chunks), "");
   }
 }
 

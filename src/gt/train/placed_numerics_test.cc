@@ -16,10 +16,10 @@
 #include "gt/base/error.h"
 #include "gt/compile/find_placement.h"
 #include "gt/compile/placed_step_test_util.h"
+#include "gt/placement/sending_rows.h"
 #include "gt/sim/cluster_path.h"
 #include "gt/sim/node_cost.h"
 #include "gt/storage/file_writer.h"
-#include "gt/testing/sending_rows.h"
 #include "gt/testing/temp_folder.h"
 #include "gt/train/job_test_util.h"
 
@@ -179,7 +179,7 @@ class PlacedNumerics : public ::testing::TestWithParam<Case> {
     }
     placement::ProblemOptions by_rows;
     by_rows.finest_parameters = true;
-    by_rows.pins = testing::SendingRows(step, whole.mesh);
+    by_rows.pins = placement::SendingRows(step, whole.mesh);
     const bool sparse = !step.modules().With(ModuleRole::kExperts).empty();
     for (const placement::ProblemOptions* options : {&by_rows, &by_axes}) {
       if (options == &by_rows && !sparse) continue;

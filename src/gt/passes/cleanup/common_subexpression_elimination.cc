@@ -241,9 +241,13 @@ bool CommonSubexpressionElimination::MayMerge(const Node& node, bool parameters_
   // alone is prepared in the same way wherever it is used.
   if (op.collective != Collective::kNone && !parameters_alone) return false;
   if (node.result_count() == 0 || !node.bound_symbols().empty()) return false;
-  if (!MakesFromNothing(op)) return true;
-  return node.graph().shapes().Bounds(node.result()->type().bytes()).high <=
-         options_.max_factory_bytes;
+  return !MakesFromNothing(op) || SizeOf(node) <= options_.max_factory_bytes;
+}
+
+int64_t CommonSubexpressionElimination::SizeOf(const Node& node) const {
+  const ShapeEnv& shapes = node.graph().shapes();
+  const Dim bytes = node.result()->type().bytes();
+  return options_.sizes_by_hint ? bytes.Evaluate(shapes.Hints()) : shapes.Bounds(bytes).high;
 }
 
 bool CommonSubexpressionElimination::StaysInPhase(const Node& node) const {

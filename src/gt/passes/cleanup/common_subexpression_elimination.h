@@ -19,6 +19,11 @@ struct CommonSubexpressionEliminationOptions {
   GT_OPTION(int64_t, max_factory_bytes, int64_t{64} * 1024, AtLeast(0),
             "tensors made from nothing (zeros, arange) are shared up to this size; holding a "
             "larger one costs more than making it again");
+  GT_OPTION(
+      bool, sizes_by_hint, false, Any(),
+      "take the sizes of what is made from nothing by the hints of its symbols instead of the "
+      "most that they can be, so that a step with open sizes keeps the nodes that it has with "
+      "numbers");
   GT_END_OPTIONS(CommonSubexpressionEliminationOptions);
 };
 
@@ -31,6 +36,7 @@ class CommonSubexpressionElimination : public Pass {
  private:
   bool RunOn(Graph& graph);
   bool MayMerge(const Node& node, bool parameters_alone) const;
+  int64_t SizeOf(const Node& node) const;
   bool StaysInPhase(const Node& node) const;
 
   CommonSubexpressionEliminationOptions options_;
