@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 #include <optional>
 #include <set>
 #include <utility>
@@ -167,12 +166,12 @@ class PlacedCapturer {
     CandidatePlans found = SearchPlans(request_, whole_.graph());
     job.rival = std::move(found.rival);
     job.rival_us = found.rival_us;
-    std::exception_ptr problem;
+    std::optional<Error> problem;
     try {
       return Fastest(std::move(found.plans));
-    } catch (const Error&) {
+    } catch (const Error& error) {
       if (!ChunksGraph(overlap_)) throw;
-      problem = std::current_exception();
+      problem = error;
     }
     log::Info(
         "the placements that were found cannot be cut into chunks; those are searched in which "
@@ -181,9 +180,15 @@ class PlacedCapturer {
     try {
       return Fastest(SearchPlans(request_, whole_.graph(), /*sending_rows=*/true).plans);
     } catch (const Error& error) {
-      log::Debug("nor is there one of those: {}", error.what());
-      std::rethrow_exception(problem);
+      log::Debug("none of them either: {}", error.what());
     }
+    Fail(problem->code(),
+         "{}\n  That is so under every placement that was found, and there is none in which each "
+         "rank "
+         "has sequences of its own and sends rows to their experts: use a --mesh whose axes divide "
+         "the "
+         "batch and the experts, or no chunks (--compile.ep_overlap.enabled=false)",
+         problem->message());
   }
 
   // After all passes. Chunks may be impossible under any of them, so that then one is tried as well.
