@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kRootAsks = 40, kAsks = 10;
 constexpr int kNodeAsks = 3;    // of a region, before it is cut in two
-constexpr int kRootGuides = 6;  // as long as they lead to better plans
+constexpr int kRootGuides = 2;  // if they lead to better plans
 // A question is asked if it can be hoped to close this share of a region's gap.
 constexpr double kWorthAsking = 0.3;
 // Of the work that a guide may take, and questions: to find better plans, and to know a region's prices.
