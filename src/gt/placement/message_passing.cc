@@ -1,6 +1,7 @@
 #include "gt/placement/message_passing.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace gt::placement {
 namespace {
@@ -108,6 +109,30 @@ double MessagePassing::Sweep(double tolerance) {
   for (int32_t v = 0; v < core_.size(); ++v) visit(v, true);
   for (int32_t v = core_.size(); v-- > 0;) visit(v, false);
   return entries_;
+}
+
+void MessagePassing::Restore(const State& state) {
+  theta_ = state.theta;
+  messages_ = state.messages;
+  taken_ = state.taken;
+  bound_ = state.bound;
+}
+
+void MessagePassing::GoOn(const State& before, double times) {
+  for (int32_t l = 0; Index(l) < core_.links().size(); ++l) {
+    for (const int32_t v : {core_.link(l).a, core_.link(l).b}) {
+      const double* old = before.messages.data() + Offset(l, v);
+      double* message = Message(l, v);
+      double* theta = theta_.data() + core_.first(v);
+      for (size_t x = 0; x < core_.labels(v); ++x) {
+        const double more = times * (message[x] - old[x]);
+        if (!std::isfinite(more)) continue;  // the label is forbidden
+        message[x] += more;
+        theta[x] += more;
+      }
+    }
+  }
+  taken_.assign(taken_.size(), kForbidden);
 }
 
 double MessagePassing::Pair(int32_t l, int32_t xa, int32_t xb) const {
