@@ -7,7 +7,7 @@ namespace gt::placement {
 namespace {
 
 // Vertices from which costs are moved: those further away hold little that depends on a label.
-constexpr size_t kAround = 32;
+constexpr size_t kAround = 16;
 
 }  // namespace
 

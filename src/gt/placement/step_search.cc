@@ -234,7 +234,6 @@ class RegionSearch {
       return asked;
     }
     // Nor does it count as work: what follows is the search without any plans.
-    bounders_[0] = std::make_unique<StepBounder>(problem_, moments_, settings_);
     aside_ = std::exchange(best_, nullptr);
     options_.cutoff = std::min(options_.cutoff, start);
     known_.clear();
@@ -415,8 +414,7 @@ class RegionSearch {
   const Deadline deadline_;
   const StepMoments moments_;
   BoundSettings settings_;
-  // One for each region that is worked on at a time, whether or not they have a thread each: they learn
-  // as they go.
+  // One for each region that is worked on at a time. They keep nothing from one region to the next.
   std::array<std::unique_ptr<StepBounder>, 2> bounders_;
   std::vector<OpenRegion> open_;
   std::vector<StepPlanPtr> known_;
