@@ -27,6 +27,7 @@ constexpr double kFarRoom = 0.01;   // likewise elsewhere, of the bound
 constexpr double kFillWork = 0.3;   // of an entry of a sweep
 constexpr double kSkipShare = 0.3;  // of the gap that is good enough, lost to edges left alone
 constexpr double kNarrowGap = 10 * CoreGraph::kNarrowing;  // what rounding costs does not matter
+constexpr double kJumpEntries = 1e5;  // of all tables; small ones are swept over soon enough
 constexpr int kRepairs = 1000;
 constexpr int32_t kLarge = 300;     // vertices; what is smaller is searched as a whole
 constexpr double kFirstWork = 1e9;  // on a large problem as a whole, before its parts
@@ -189,7 +190,7 @@ BranchAndBound::Attempt BranchAndBound::Bound(const CoreGraph& core, PricedMessa
   double step = messages.priced() ? 0.3 : 1;
   // Prices of memory would change while a jump is tried.
   std::optional<MessageJumps> jumps;
-  if (!core.has_usage()) jumps.emplace(messages.messages());
+  if (!core.has_usage() && core.entries() >= kJumpEntries) jumps.emplace(messages.messages());
   int next_look = 2;
   for (int sweep = 1; sweep <= kMostSweeps; ++sweep) {
     const double tolerance = best_.feasible ? kSkipShare * options_.relative_gap * best_.cost /

@@ -7,7 +7,9 @@ namespace gt::placement {
 namespace {
 
 // Vertices from which costs are moved: those further away hold little that depends on a label.
-constexpr size_t kAround = 16;
+// Where tables are large, those of fewer vertices are gone over.
+constexpr size_t kAround = 32, kAroundInLarge = 16;
+constexpr double kLargeEntries = 3e5;  // of all tables
 
 }  // namespace
 
@@ -175,12 +177,13 @@ std::vector<double> MessagePassing::Excesses(int32_t v) const {
 }
 
 std::vector<int32_t> MessagePassing::Around(int32_t v) {
+  const size_t most = core_.entries() < kLargeEntries ? kAround : kAroundInLarge;
   std::vector<int32_t> order = {v};
   place_[Index(v)] = 0;
   for (size_t next = 0; next < order.size(); ++next) {
     for (const int32_t l : core_.links_of(order[next])) {
       const int32_t u = core_.link(l).Other(order[next]);
-      if (place_[Index(u)] >= 0 || order.size() >= kAround) continue;
+      if (place_[Index(u)] >= 0 || order.size() >= most) continue;
       place_[Index(u)] = static_cast<int32_t>(order.size());
       order.push_back(u);
     }
