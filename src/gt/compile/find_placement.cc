@@ -154,16 +154,18 @@ class Finder {
 
   std::shared_ptr<PlacedProblem> Try(const DeviceMesh& mesh, const std::vector<AxisUse>& axes,
                                      bool finest = false) {
-    std::shared_ptr<PlacedProblem> found = ProblemOn(mesh, axes, finest);
     SearchOptions search = Options();
     if (request_.for_judging) search.work_limit *= kShareForJudging;
     // A hand-written layout is shown, not claimed to be the best of its kind.
     if (!axes.empty()) search.work_limit *= kShareForHandWritten;
-    std::future<std::vector<std::vector<int32_t>>> starts;
+    std::future<std::vector<JoinedPlans>> joined;
     if (mesh.axes() > 2 && result_.best == nullptr) {
       const auto when = search.threads > 1 ? std::launch::async : std::launch::deferred;
-      starts = std::async(when, [&] { return PlansOnJoinedAxes(*found); });
-      search.starts = [&] { return starts.get(); };
+      joined = std::async(when, [&] { return PlansOnJoinedAxes(mesh); });
+    }
+    const std::shared_ptr<PlacedProblem> found = ProblemOn(mesh, axes, finest);
+    if (joined.valid()) {
+      search.starts = [&] { return OnFinerMesh(joined.get(), *found); };
     }
     const bool is_judged = request_.for_judging && !axes.empty();
     if (result_.best != nullptr && !is_judged) {
@@ -175,12 +177,17 @@ class Finder {
     return found->placement.feasible ? found : nullptr;
   }
 
-  // The labels of plans on meshes of two axes that this one is finer than. Pins name axes, so that they
-  // mean nothing there.
-  std::vector<std::vector<int32_t>> PlansOnJoinedAxes(const PlacedProblem& finer) {
-    std::vector<std::vector<int32_t>> plans;
-    if (request_.pins && !request_.pins(finer.pricing->mesh()).empty()) return plans;
-    const DeviceMesh& mesh = finer.pricing->mesh();
+  // Plans on a mesh that joins the axes before `split`, and those after it.
+  struct JoinedPlans {
+    int split;
+    std::shared_ptr<PlacedProblem> joined;
+  };
+
+  // Those on meshes of two axes that this one is finer than. Pins name axes, so that they mean nothing
+  // there.
+  std::vector<JoinedPlans> PlansOnJoinedAxes(const DeviceMesh& mesh) {
+    std::vector<JoinedPlans> plans;
+    if (request_.pins && !request_.pins(mesh).empty()) return plans;
     for (int split = 1; split < mesh.axes(); ++split) {
       const std::shared_ptr<PlacedProblem> joined = ProblemOn(placement::JoinAxes(mesh, split), {});
       SearchOptions search = Options();
@@ -188,16 +195,25 @@ class Finder {
       search.relative_gap = kGapOfStart;
       if (result_.best != nullptr) search.give_up_at = result_.best->placement.total_us();
       SearchOn(*joined, search);
-      if (!joined->placement.feasible) continue;
-      std::vector<std::vector<int32_t>> met = std::move(joined->placement.met);
-      met.push_back(joined->placement.labels);
-      for (const std::vector<int32_t>& coarse : met) {
-        std::vector<int32_t> labels =
-            LabelsOnFinerMesh(*joined->problem, coarse, split, *finer.problem);
-        if (!labels.empty()) plans.push_back(std::move(labels));
-      }
+      if (joined->placement.feasible) plans.push_back({split, joined});
     }
     return plans;
+  }
+
+  // Their labels on the finer mesh.
+  static std::vector<std::vector<int32_t>> OnFinerMesh(const std::vector<JoinedPlans>& plans,
+                                                       const PlacedProblem& finer) {
+    std::vector<std::vector<int32_t>> all;
+    for (const JoinedPlans& plan : plans) {
+      std::vector<std::vector<int32_t>> met = std::move(plan.joined->placement.met);
+      met.push_back(plan.joined->placement.labels);
+      for (const std::vector<int32_t>& coarse : met) {
+        std::vector<int32_t> labels =
+            LabelsOnFinerMesh(*plan.joined->problem, coarse, plan.split, *finer.problem);
+        if (!labels.empty()) all.push_back(std::move(labels));
+      }
+    }
+    return all;
   }
 
   // Names the demands that contradict each other: those without any of which there is a placement, on

@@ -7,6 +7,7 @@
 
 #include "gt/placement/forest_search.h"
 #include "gt/placement/memory_search.h"
+#include "gt/placement/message_jumps.h"
 #include "gt/placement/moment_pruning.h"
 #include "gt/placement/neighbourhood_choice.h"
 #include "gt/placement/remembered_messages.h"
@@ -26,6 +27,7 @@ constexpr double kFarRoom = 0.01;   // likewise elsewhere, of the bound
 constexpr double kFillWork = 0.3;   // of an entry of a sweep
 constexpr double kSkipShare = 0.3;  // of the gap that is good enough, lost to edges left alone
 constexpr double kNarrowGap = 10 * CoreGraph::kNarrowing;  // what rounding costs does not matter
+constexpr double kJumpEntries = 1e5;  // of all tables; small ones are swept over soon enough
 constexpr int kRepairs = 1000;
 constexpr int32_t kLarge = 300;     // vertices; what is smaller is searched as a whole
 constexpr double kFirstWork = 1e9;  // on a large problem as a whole, before its parts
@@ -186,15 +188,21 @@ BranchAndBound::Attempt BranchAndBound::Bound(const CoreGraph& core, PricedMessa
   std::vector<double> best_prices = messages.prices();
   double best = -kForbidden;
   double step = messages.priced() ? 0.3 : 1;
+  // Prices of memory would change while a jump is tried.
+  std::optional<MessageJumps> jumps;
+  if (!core.has_usage() && core.entries() >= kJumpEntries) jumps.emplace(messages.messages());
+  int next_look = 2;
   for (int sweep = 1; sweep <= kMostSweeps; ++sweep) {
     const double tolerance = best_.feasible ? kSkipShare * options_.relative_gap * best_.cost /
                                                   static_cast<double>(core.links().size())
                                             : 0;
     work_ += 0.5 * messages.Sweep(tolerance);  // each edge is there in both directions
+    if (Closed(constant + messages.bound()) || OutOfTime()) return attempt;
+    if (jumps) jumps->AfterSweep();
+    if (sweep < next_look || (jumps && jumps->trying())) continue;
+    const int interval = core.has_usage() && sweep >= kSweeps ? 3 : kSweeps;
+    next_look = (sweep / interval + 1) * interval;
     const double bound = constant + messages.bound();
-    if (Closed(bound) || OutOfTime()) return attempt;
-    const int interval = core.has_usage() && sweep > kSweeps ? 3 : kSweeps;
-    if (sweep % interval != 0 && sweep != 2) continue;
     attempt.decoded = messages.messages().Decode();
     std::vector<int32_t> better = attempt.decoded;
     for (int round = 0; round < 3; ++round) search.Relabel(better, messages.costs());

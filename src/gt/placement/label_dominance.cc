@@ -8,20 +8,31 @@
 namespace gt::placement {
 namespace {
 
+constexpr size_t kColumns = 8;
 constexpr int kTries = 12;  // comparisons in full, for each label
 
 // An edge as the vertex sees it.
 class Side {
  public:
   Side(const EdgeView& view, const std::vector<int32_t>& own, const std::vector<int32_t>& others)
-      : columns_(others.size()) {
-    values_.reserve(own.size() * columns_);
-    for (const int32_t label : own) {
-      for (const int32_t other : others) values_.push_back(view.At(label, other));
-      const auto [least, most] =
-          std::minmax_element(values_.end() - static_cast<std::ptrdiff_t>(columns_), values_.end());
-      least_.push_back(*least);
-      most_.push_back(*most);
+      : columns_(others.size()), values_(own.size() * columns_) {
+    // A few columns at a time: whichever way the table is stored, what is read and written stays near.
+    for (size_t first = 0; first < columns_; first += kColumns) {
+      const size_t last = std::min(columns_, first + kColumns);
+      for (size_t row = 0; row < own.size(); ++row) {
+        double* values = values_.data() + row * columns_;
+        for (size_t y = first; y < last; ++y) values[y] = view.At(own[row], others[y]);
+      }
+    }
+    for (size_t row = 0; row < own.size(); ++row) {
+      const double* values = Row(row);
+      double least = values[0], most = values[0];
+      for (size_t y = 1; y < columns_; ++y) {
+        least = std::min(least, values[y]);
+        most = std::max(most, values[y]);
+      }
+      least_.push_back(least);
+      most_.push_back(most);
     }
   }
   double least(size_t label) const { return least_[label]; }

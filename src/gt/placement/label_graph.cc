@@ -10,29 +10,53 @@
 namespace gt::placement {
 namespace {
 
-// One table for each matrix and factor that edges use.
+// One table for each matrix and factor that edges use, filled where an edge has labels at both ends.
 class SharedTables {
  public:
   explicit SharedTables(const LabelProblem& problem) : problem_(problem) {}
 
+  // Before the first table is made.
+  void Need(const Edge& edge, const std::vector<int32_t>& rows,
+            const std::vector<int32_t>& columns) {
+    const CostMatrix& matrix = problem_.matrices[static_cast<size_t>(edge.matrix)];
+    Shared& shared = tables_[{edge.matrix, edge.factor}];
+    shared.rows.resize(static_cast<size_t>(matrix.rows), false);
+    shared.columns.resize(static_cast<size_t>(matrix.columns), false);
+    for (const int32_t row : rows) shared.rows[static_cast<size_t>(row)] = true;
+    for (const int32_t column : columns) shared.columns[static_cast<size_t>(column)] = true;
+  }
+
   std::shared_ptr<const CostTable> For(const Edge& edge) {
-    auto& table = tables_[{edge.matrix, edge.factor}];
-    if (table) return table;
+    Shared& shared = tables_[{edge.matrix, edge.factor}];
+    if (shared.table) return shared.table;
     const CostMatrix& matrix = problem_.matrices[static_cast<size_t>(edge.matrix)];
     auto made = std::make_shared<CostTable>();
     made->rows = static_cast<size_t>(matrix.rows);
     made->columns = static_cast<size_t>(matrix.columns);
-    made->values.reserve(matrix.values.size());
-    for (const float value : matrix.values) {
-      const double wide = value;
-      made->values.push_back(wide == kForbidden ? kForbidden : wide * edge.factor);
+    made->values.resize(matrix.values.size());
+    std::vector<size_t> columns;
+    for (size_t column = 0; column < made->columns; ++column) {
+      if (shared.columns[column]) columns.push_back(column);
     }
-    return table = std::move(made);
+    for (size_t row = 0; row < made->rows; ++row) {
+      if (!shared.rows[row]) continue;
+      const float* from = matrix.values.data() + row * made->columns;
+      double* to = made->values.data() + row * made->columns;
+      for (const size_t column : columns) {
+        const double wide = from[column];
+        to[column] = wide == kForbidden ? kForbidden : wide * edge.factor;
+      }
+    }
+    return shared.table = std::move(made);
   }
 
  private:
+  struct Shared {
+    std::vector<bool> rows, columns;  // that some edge needs
+    std::shared_ptr<const CostTable> table;
+  };
   const LabelProblem& problem_;
-  std::map<std::pair<int32_t, double>, std::shared_ptr<const CostTable>> tables_;
+  std::map<std::pair<int32_t, double>, Shared> tables_;
 };
 
 std::shared_ptr<const CostTable> Sum(const GraphEdge& edge, int32_t a, const CostTable& more) {
@@ -65,6 +89,9 @@ LabelGraph LabelGraph::From(const LabelProblem& problem) {
     if (vertex.labels.empty()) graph.feasible = false;
   }
   SharedTables tables(problem);
+  for (const Edge& edge : problem.edges) {
+    tables.Need(edge, graph.At(edge.from).labels, graph.At(edge.to).labels);
+  }
   std::unordered_map<int64_t, int32_t> between;
   for (const Edge& edge : problem.edges) {
     if (edge.factor == 0 &&

@@ -1,12 +1,15 @@
 #include "gt/placement/message_passing.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace gt::placement {
 namespace {
 
 // Vertices from which costs are moved: those further away hold little that depends on a label.
-constexpr size_t kAround = 32;
+// Where tables are large, those of fewer vertices are gone over.
+constexpr size_t kAround = 32, kAroundInLarge = 16;
+constexpr double kLargeEntries = 3e5;  // of all tables
 
 }  // namespace
 
@@ -110,6 +113,30 @@ double MessagePassing::Sweep(double tolerance) {
   return entries_;
 }
 
+void MessagePassing::Restore(const State& state) {
+  theta_ = state.theta;
+  messages_ = state.messages;
+  taken_ = state.taken;
+  bound_ = state.bound;
+}
+
+void MessagePassing::GoOn(const State& before, double times) {
+  for (int32_t l = 0; Index(l) < core_.links().size(); ++l) {
+    for (const int32_t v : {core_.link(l).a, core_.link(l).b}) {
+      const double* old = before.messages.data() + Offset(l, v);
+      double* message = Message(l, v);
+      double* theta = theta_.data() + core_.first(v);
+      for (size_t x = 0; x < core_.labels(v); ++x) {
+        const double more = times * (message[x] - old[x]);
+        if (!std::isfinite(more)) continue;  // the label is forbidden
+        message[x] += more;
+        theta[x] += more;
+      }
+    }
+  }
+  taken_.assign(taken_.size(), kForbidden);
+}
+
 double MessagePassing::Pair(int32_t l, int32_t xa, int32_t xb) const {
   const CoreLink& link = core_.link(l);
   return core_.Cost(link, xa, xb) - Message(l, link.a)[Index(xa)] - Message(l, link.b)[Index(xb)];
@@ -150,12 +177,13 @@ std::vector<double> MessagePassing::Excesses(int32_t v) const {
 }
 
 std::vector<int32_t> MessagePassing::Around(int32_t v) {
+  const size_t most = core_.entries() < kLargeEntries ? kAround : kAroundInLarge;
   std::vector<int32_t> order = {v};
   place_[Index(v)] = 0;
   for (size_t next = 0; next < order.size(); ++next) {
     for (const int32_t l : core_.links_of(order[next])) {
       const int32_t u = core_.link(l).Other(order[next]);
-      if (place_[Index(u)] >= 0 || order.size() >= kAround) continue;
+      if (place_[Index(u)] >= 0 || order.size() >= most) continue;
       place_[Index(u)] = static_cast<int32_t>(order.size());
       order.push_back(u);
     }

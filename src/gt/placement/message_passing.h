@@ -24,6 +24,16 @@ class MessagePassing {
   // which less than `tolerance` has been taken since it was last looked at is left alone, which
   // costs the bound at most that much.
   double Sweep(double tolerance = 0);
+  // Where the costs are, to come back to, or to see where they went.
+  struct State {
+    std::vector<double> theta, messages, taken;
+    double bound = 0;
+  };
+  State state() const { return {theta_, messages_, taken_, bound_}; }
+  void Restore(const State& state);
+  // Moves costs as they were moved since `before`, so many times over. That may be too much: the bound
+  // does not hold before the next sweep.
+  void GoOn(const State& before, double times);
   // Adds to the cost of a vertex's label, as prices of memory change.
   void AddCost(int32_t v, int32_t x, double cost) { theta_[core_.first(v) + Index(x)] += cost; }
 

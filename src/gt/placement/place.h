@@ -22,7 +22,7 @@ struct SearchOptions {
   double relative_gap = 4e-5;  // good enough
   double time_limit_s = 60;
   // How much the search may do, whatever the machine; see StepOptions.
-  double work_limit = 7e9;
+  double work_limit = 8.8e9;
   int question_limit = 1000;
   int threads = 1;  // placements do not depend on it
   // A variable of the problem and the label it must have.

@@ -31,6 +31,7 @@ class PricedMessages {
 
   double bound() const { return messages_.bound() - room_value_; }
   const MessagePassing& messages() const { return messages_; }
+  MessagePassing& messages() { return messages_; }
   const std::vector<double>& prices() const { return prices_; }
   std::span<const double> costs() const { return costs_; }  // by label, with prices
   bool priced() const { return room_value_ > 0; }

@@ -252,6 +252,7 @@ StepBounder::Outcome StepBounder::Bound(StepRegion region, const std::vector<Ste
                                         double best, double target, int asks,
                                         const Deadline& deadline) {
   SetLabels(region);
+  messages_ = region.messages != nullptr ? *region.messages : RememberedMessages();
   work_ = 0;
   Outcome outcome;
   std::vector<StepPlanPtr> plans;
@@ -337,6 +338,7 @@ StepBounder::Outcome StepBounder::Bound(StepRegion region, const std::vector<Ste
     prices = mixture.prices;
   }
   region.prices = center;
+  region.messages = std::make_shared<const RememberedMessages>(messages_);
   region.split.reset();
   if (region.bound < target && !plans.empty()) {
     region.split = SplitOf(plans, Mix(plans, moments, center, kWholeRange));

@@ -61,7 +61,9 @@ struct StepRegion {
   // Where to cut the region in two; nothing: the bound cannot be improved like that.
   std::optional<LabelCut> split = std::nullopt;
   LabelBounds label_bounds = {};  // of the region's labellings; empty: nothing is known
-  bool exactly = false;           // nothing may be left to a solver's tolerance
+  // Of the last question about the region, or about the one that it was cut out of; null: none.
+  std::shared_ptr<const RememberedMessages> messages = nullptr;
+  bool exactly = false;  // nothing may be left to a solver's tolerance
 };
 
 struct BoundSettings {

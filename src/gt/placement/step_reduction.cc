@@ -36,15 +36,24 @@ class Side {
  public:
   Side(const StepEdge& edge, const CostMatrix& matrix, bool rows, const std::vector<int32_t>& own,
        const std::vector<int32_t>& others)
-      : edge(edge), columns_(others.size()) {
-    values_.reserve(own.size() * columns_);
-    for (const int32_t label : own) {
+      : edge(edge), columns_(others.size()), values_(own.size() * columns_) {
+    // A few columns at a time: whichever way the matrix is stored, what is read and written stays near.
+    constexpr size_t kColumns = 16;
+    for (size_t first = 0; first < columns_; first += kColumns) {
+      const size_t last = std::min(columns_, first + kColumns);
+      for (size_t row = 0; row < own.size(); ++row) {
+        float* values = values_.data() + row * columns_;
+        for (size_t y = first; y < last; ++y) {
+          values[y] = rows ? matrix.At(own[row], others[y]) : matrix.At(others[y], own[row]);
+        }
+      }
+    }
+    for (size_t row = 0; row < own.size(); ++row) {
+      const float* values = values_.data() + row * columns_;
       float least = kNever, most = 0;
-      for (const int32_t other : others) {
-        const float value = rows ? matrix.At(label, other) : matrix.At(other, label);
-        values_.push_back(value);
-        least = std::min(least, value);
-        most = std::max(most, value);
+      for (size_t y = 0; y < columns_; ++y) {
+        least = std::min(least, values[y]);
+        most = std::max(most, values[y]);
       }
       least_.push_back(least);
       most_.push_back(most);

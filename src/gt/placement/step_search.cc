@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kRootAsks = 40, kAsks = 10;
 constexpr int kNodeAsks = 3;    // of a region, before it is cut in two
-constexpr int kRootGuides = 6;  // as long as they lead to better plans
+constexpr int kRootGuides = 2;  // if they lead to better plans
 // A question is asked if it can be hoped to close this share of a region's gap.
 constexpr double kWorthAsking = 0.3;
 // Of the work that a guide may take, and questions: to find better plans, and to know a region's prices.
@@ -234,7 +234,6 @@ class RegionSearch {
       return asked;
     }
     // Nor does it count as work: what follows is the search without any plans.
-    bounders_[0] = std::make_unique<StepBounder>(problem_, moments_, settings_);
     aside_ = std::exchange(best_, nullptr);
     options_.cutoff = std::min(options_.cutoff, start);
     known_.clear();
@@ -415,8 +414,7 @@ class RegionSearch {
   const Deadline deadline_;
   const StepMoments moments_;
   BoundSettings settings_;
-  // One for each region that is worked on at a time, whether or not they have a thread each: they learn
-  // as they go.
+  // One for each region that is worked on at a time. They keep nothing from one region to the next.
   std::array<std::unique_ptr<StepBounder>, 2> bounders_;
   std::vector<OpenRegion> open_;
   std::vector<StepPlanPtr> known_;
