@@ -205,7 +205,7 @@ class Finder {
                                                        const PlacedProblem& finer) {
     std::vector<std::vector<int32_t>> all;
     for (const JoinedPlans& plan : plans) {
-      std::vector<std::vector<int32_t>> met = std::move(plan.joined->placement.met);
+      std::vector<std::vector<int32_t>> met = plan.joined->placement.met;
       met.push_back(plan.joined->placement.labels);
       for (const std::vector<int32_t>& coarse : met) {
         std::vector<int32_t> labels =

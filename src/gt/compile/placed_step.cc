@@ -174,24 +174,23 @@ class PlacedCapturer {
       problem = error;
     }
     log::Info(
-        "the placements that were found cannot be cut into chunks; those are searched in which "
-        "every "
-        "rank has rows of its own and sends them to their experts");
+        "no placement that was found can be cut into chunks; others are searched, in which each "
+        "rank has sequences of its own and sends rows to their experts");
     try {
       return Fastest(SearchPlans(request_, whole_.graph(), /*sending_rows=*/true).plans);
     } catch (const Error& error) {
       log::Debug("none of them either: {}", error.what());
     }
     Fail(problem->code(),
-         "{}\n  That is so under every placement that was found, and there is none in which each "
-         "rank "
-         "has sequences of its own and sends rows to their experts: use a --mesh whose axes divide "
-         "the "
-         "batch and the experts, or no chunks (--compile.ep_overlap.enabled=false)",
+         "{}\n  That is so under every placement that was found, and none can be used in which "
+         "each rank has sequences of its own and sends rows to their experts: use a --mesh whose "
+         "axes divide the batch and the experts, or no chunks "
+         "(--compile.ep_overlap.enabled=false)",
          problem->message());
   }
 
-  // After all passes. Chunks may be impossible under any of them, so that then one is tried as well.
+  // By what is predicted after all passes. With chunks a single plan is tried as well: they may be
+  // impossible under it.
   Plan Fastest(std::vector<Plan> plans) {
     if (plans.size() == 1 && !ChunksGraph(overlap_)) return std::move(plans.front());
     return std::move(plans[FastestPlan(request_, overlap_, whole_, plans).index]);

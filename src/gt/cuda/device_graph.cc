@@ -99,7 +99,7 @@ class Recorded : public at::cuda::CUDAGraph {
       at::HostAllocator* host = at::getHostAllocator(at::kCUDA);
       host->end_allocate_to_pool(mempool_id_);
       host->release_pool(mempool_id_);
-    } catch (const c10::Error&) {
+    } catch (const c10::Error&) {  // likewise
     }
     for (auto& [state, increment] : captured_generator_states_) state->capturing_ = false;
   }

@@ -115,19 +115,17 @@ class CapturedStep : public TrainStep {
     std::vector<size_t> varying;
     for (const auto& [name, position] : step_inputs_) varying.push_back(position);
     std::sort(varying.begin(), varying.end());
-    const auto make_graphs = [gpu, reserve = WithRecordings().recording_reserve] {
+    MemoryOptions options = memory_;
+    options.recordings = SpanOptions{.records_collectives = records_collectives_};
+    const MemoryCurve memory = MeasureMemory(*graph_, options);
+    predicted_pool_ = memory.recording_pool;
+    const auto make_graphs = [gpu, reserve = memory.recording_reserve] {
       std::unique_ptr<DeviceGraphs> graphs = MakeDeviceGraphs(gpu);
       if (graphs && reserve > 0) OutsidePeak(gpu, [&] { graphs->Reserve(reserve); });
       return graphs;
     };
     recorded_ =
         std::make_unique<RecordedProgram>(*program_, spans_, std::move(varying), make_graphs);
-  }
-
-  MemoryCurve WithRecordings() const {
-    MemoryOptions options = memory_;
-    options.recordings = SpanOptions{.records_collectives = records_collectives_};
-    return MeasureMemory(*graph_, options);
   }
 
   std::optional<c10::Device> Gpu() const {
@@ -198,7 +196,7 @@ class CapturedStep : public TrainStep {
         "CUDA graphs: {} {} of {} kernels recorded, {} instructions between; they hold {} "
         "(predicted {})",
         spans_.spans.size(), spans_.spans.size() == 1 ? "span" : "spans", spans_.kernels,
-        spans_.between, ByteText(recorded_->bytes()), ByteText(WithRecordings().recording_pool));
+        spans_.between, ByteText(recorded_->bytes()), ByteText(predicted_pool_));
   }
 
   struct Target {
@@ -220,6 +218,7 @@ class CapturedStep : public TrainStep {
   bool device_graphs_, records_collectives_;
   RecordedSpans spans_;
   std::unique_ptr<RecordedProgram> recorded_;  // null: nothing of the step can be recorded
+  int64_t predicted_pool_ = 0;                 // bytes that recordings are predicted to hold
   int runs_ = 0;
   std::unordered_map<std::string, size_t> step_inputs_;
   std::vector<std::pair<OutputRole, Target>> targets_;
