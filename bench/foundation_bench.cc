@@ -24,10 +24,10 @@
 #include "gt/passes/framework/registry.h"
 #include "gt/passes/pipeline/pipeline.h"
 #include "gt/torch_bridge/device.h"
-#include "gt/train/batch.h"
-#include "gt/train/captured_step.h"
-#include "gt/train/eager_step.h"
-#include "gt/train/step.h"
+#include "gt/train/step/batch.h"
+#include "gt/train/step/captured_step.h"
+#include "gt/train/step/eager_step.h"
+#include "gt/train/step/step.h"
 
 namespace {
 

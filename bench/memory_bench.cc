@@ -23,11 +23,11 @@
 #include "gt/job/config.h"
 #include "gt/torch_bridge/cpu_memory.h"
 #include "gt/torch_bridge/device.h"
-#include "gt/train/batch.h"
-#include "gt/train/captured_step.h"
-#include "gt/train/eager_step.h"
-#include "gt/train/optimizer.h"
-#include "gt/train/step.h"
+#include "gt/train/step/batch.h"
+#include "gt/train/step/captured_step.h"
+#include "gt/train/step/eager_step.h"
+#include "gt/train/step/optimizer.h"
+#include "gt/train/step/step.h"
 
 namespace {
 

@@ -39,11 +39,11 @@
 #include "gt/sim/memory_curve.h"
 #include "gt/sim/routing_loads.h"
 #include "gt/torch_bridge/device.h"
-#include "gt/train/batch.h"
-#include "gt/train/captured_step.h"
 #include "gt/train/job_share.h"
 #include "gt/train/profile.h"
-#include "gt/train/step.h"
+#include "gt/train/step/batch.h"
+#include "gt/train/step/captured_step.h"
+#include "gt/train/step/step.h"
 
 namespace {
 

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "gt/base/error.h"
-#include "gt/placement/iopddl.h"
-#include "gt/placement/label_problem.h"
+#include "gt/placement/solver/iopddl.h"
+#include "gt/placement/solver/label_problem.h"
 
 namespace {
 

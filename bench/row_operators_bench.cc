@@ -1,4 +1,4 @@
-// Operators on rows (exec/row_operators.h) and the router (exec/router.h) beside libtorch's operators that do the same, on a GPU, at the sizes of
+// Operators on rows (kernels/row_operators.h) and the router (kernels/router.h) beside libtorch's operators that do the same, on a GPU, at the sizes of
 // the models in bench/peers: microseconds a call, and the share of 4.8 TB/s that reading and writing each tensor
 // once would need.
 #include <ATen/ATen.h>
@@ -9,9 +9,9 @@
 #include <cstdio>
 #include <functional>
 
-#include "gt/exec/expert_order.h"
-#include "gt/exec/router.h"
-#include "gt/exec/row_operators.h"
+#include "gt/kernels/expert_order.h"
+#include "gt/kernels/router.h"
+#include "gt/kernels/row_operators.h"
 #include "gt/torch_bridge/device.h"
 
 namespace {

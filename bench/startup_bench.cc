@@ -28,7 +28,7 @@
 #include "gt/models/hf_checkpoint.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/torch_bridge/tensor_fill.h"
-#include "gt/train/optimizer.h"
+#include "gt/train/step/optimizer.h"
 
 namespace {
 

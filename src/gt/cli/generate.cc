@@ -1,5 +1,5 @@
 // gt generate: samples text from the weights of a Hugging Face folder or of a run.
-#include "gt/train/generate.h"
+#include "gt/generate/generate.h"
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>

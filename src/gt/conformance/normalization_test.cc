@@ -65,7 +65,7 @@ Conform kRmsNorm("aten::_fused_rms_norm",
                  },
                  {.data_variant = false});  // the composition reads its sizes
 
-// Operators of our own (exec/row_operators.h).
+// Operators of our own (kernels/row_operators.h).
 Shape RandomRows(Case& c, DType* dtype) {
   *dtype = c.Pick(kRealTypes);
   return c.RandomShape(1, 4);

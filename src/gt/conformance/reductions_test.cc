@@ -92,7 +92,7 @@ Conform kLogSumExp("aten::logsumexp", [](Case& c) {
   Self(c, kNonComplexTypes);
   Dims(c, 1).Bool(c.Chance());
 });
-// Operators of our own (exec/row_operators.h).
+// Operators of our own (kernels/row_operators.h).
 Conform kRowLogSumExp("gt::log_sum_exp",
                       [](Case& c) { c.Tensor(c.Pick(kRealTypes), c.RandomShape(1, 4)); });
 Conform kRowDots("gt::row_dots", [](Case& c) {

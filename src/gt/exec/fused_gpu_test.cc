@@ -6,7 +6,6 @@
 #include <fstream>
 #include <functional>
 
-#include "gt/exec/cuda_driver.h"
 #include "gt/exec/fused_kernels.h"
 #include "gt/exec/program.h"
 #include "gt/exec/reference.h"
@@ -14,6 +13,7 @@
 #include "gt/fusion/nvrtc.h"
 #include "gt/ir/builder.h"
 #include "gt/ir/text.h"
+#include "gt/kernels/cuda_driver.h"
 #include "gt/testing/temp_folder.h"
 #include "gt/torch_bridge/device.h"
 

@@ -12,10 +12,10 @@
 #include <set>
 
 #include "gt/base/text.h"
-#include "gt/exec/cuda_driver.h"
 #include "gt/exec/kernel_admission.h"
-#include "gt/exec/load_kernel.h"
 #include "gt/fusion/kernel_compiler.h"
+#include "gt/kernels/cuda_driver.h"
+#include "gt/kernels/load_kernel.h"
 #include "gt/torch_bridge/convert.h"
 
 namespace gt {

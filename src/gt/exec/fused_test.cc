@@ -8,7 +8,6 @@
 #include <random>
 
 #include "gt/base/error.h"
-#include "gt/exec/cuda_driver.h"
 #include "gt/exec/fused_kernels.h"
 #include "gt/exec/program.h"
 #include "gt/exec/reference.h"
@@ -17,6 +16,7 @@
 #include "gt/ir/builder.h"
 #include "gt/ir/text.h"
 #include "gt/ir/verifier.h"
+#include "gt/kernels/cuda_driver.h"
 #include "gt/passes/framework/registry.h"
 #include "gt/testing/host_kernels.h"
 #include "gt/torch_bridge/convert.h"

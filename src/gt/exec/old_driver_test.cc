@@ -6,15 +6,15 @@
 
 #include <cstring>
 
-#include "gt/exec/cuda_driver.h"
-#include "gt/exec/device_function.h"
 #include "gt/exec/fused_kernels.h"
-#include "gt/exec/load_kernel.h"
 #include "gt/exec/program.h"
 #include "gt/exec/reference.h"
-#include "gt/exec/row_operators.h"
 #include "gt/fusion/nvrtc.h"
 #include "gt/ir/text.h"
+#include "gt/kernels/cuda_driver.h"
+#include "gt/kernels/device_function.h"
+#include "gt/kernels/load_kernel.h"
+#include "gt/kernels/row_operators.h"
 #include "gt/passes/framework/registry.h"
 #include "gt/testing/temp_folder.h"
 #include "gt/torch_bridge/device.h"

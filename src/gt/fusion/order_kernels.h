@@ -1,5 +1,5 @@
 // A stable counting sort of expert numbers, in two kernels. Integers alone: there is one right answer, whatever the
-// order of additions. Text that the driver's compiler takes; exec/expert_order.cc launches it.
+// order of additions. Text that the driver's compiler takes; kernels/expert_order.cc launches it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// That the kernels of a counting sort compile; exec/expert_order_test.cc runs them.
+// That the kernels of a counting sort compile; kernels/expert_order_test.cc runs them.
 #include "gt/fusion/order_kernels.h"
 
 #include <gtest/gtest.h>

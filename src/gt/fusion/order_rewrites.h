@@ -1,5 +1,5 @@
 // A sort of expert numbers, its inverse and the counting of tokens become one operator (gt::expert_order,
-// exec/expert_order.h), where it is known how many experts there are. Results are integers: no bit changes.
+// kernels/expert_order.h), where it is known how many experts there are. Results are integers: no bit changes.
 #pragma once
 
 #include <cstdint>

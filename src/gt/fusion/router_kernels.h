@@ -1,5 +1,5 @@
 // The kernels of a router of tokens to experts, forward and backward: a warp for each token, whose scores stay
-// in registers until its experts are chosen. Text that the driver's compiler takes; exec/router.cc launches it.
+// in registers until its experts are chosen. Text that the driver's compiler takes; kernels/router.cc launches it.
 #pragma once
 
 #include <cstdint>

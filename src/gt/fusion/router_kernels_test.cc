@@ -1,4 +1,4 @@
-// That the router's kernels compile; exec/router_test.cc runs them.
+// That the router's kernels compile; kernels/router_test.cc runs them.
 #include "gt/fusion/router_kernels.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Kernels, written by hand, of operators that reduce rows: sums in the middle of what would otherwise be one
 // pass over memory. Each adds up in an order that depends on the length of a row alone, so that a call gives
-// the same bits wherever it is made. Text that the driver's compiler takes; exec/row_operators.cc launches it.
+// the same bits wherever it is made. Text that the driver's compiler takes; kernels/row_operators.cc launches it.
 #pragma once
 
 #include <cstdint>

@@ -21,12 +21,12 @@
 #include "gt/nn/flex_attention.h"
 #include "gt/storage/safetensors.h"
 #include "gt/testing/temp_folder.h"
-#include "gt/train/batch.h"
-#include "gt/train/captured_step.h"
-#include "gt/train/eager_step.h"
-#include "gt/train/optimizer.h"
-#include "gt/train/step.h"
-#include "gt/train/step_test_util.h"
+#include "gt/train/step/batch.h"
+#include "gt/train/step/captured_step.h"
+#include "gt/train/step/eager_step.h"
+#include "gt/train/step/optimizer.h"
+#include "gt/train/step/step.h"
+#include "gt/train/step/step_test_util.h"
 
 namespace gt::added_model_test {
 namespace {

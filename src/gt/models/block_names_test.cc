@@ -15,12 +15,12 @@
 #include "gt/ir/text.h"
 #include "gt/models/grouped_query_attention.h"
 #include "gt/parallel/parallelize.h"
-#include "gt/train/batch.h"
-#include "gt/train/captured_step.h"
-#include "gt/train/eager_step.h"
-#include "gt/train/optimizer.h"
-#include "gt/train/step.h"
-#include "gt/train/step_test_util.h"
+#include "gt/train/step/batch.h"
+#include "gt/train/step/captured_step.h"
+#include "gt/train/step/eager_step.h"
+#include "gt/train/step/optimizer.h"
+#include "gt/train/step/step.h"
+#include "gt/train/step/step_test_util.h"
 
 namespace gt::block_names_test {
 namespace {

@@ -6,7 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "gt/dist/collectives.h"
-#include "gt/exec/row_operators.h"
+#include "gt/kernels/row_operators.h"
 #include "gt/torch_bridge/scope.h"
 
 namespace gt {

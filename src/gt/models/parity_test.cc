@@ -15,11 +15,11 @@
 #include "gt/job/config.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/storage/safetensors.h"
-#include "gt/train/batch.h"
-#include "gt/train/captured_step.h"
-#include "gt/train/eager_step.h"
-#include "gt/train/optimizer.h"
-#include "gt/train/step.h"
+#include "gt/train/step/batch.h"
+#include "gt/train/step/captured_step.h"
+#include "gt/train/step/eager_step.h"
+#include "gt/train/step/optimizer.h"
+#include "gt/train/step/step.h"
 
 namespace gt::parity_test {
 namespace {

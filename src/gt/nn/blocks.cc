@@ -4,7 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "gt/exec/row_operators.h"
+#include "gt/kernels/row_operators.h"
 #include "gt/torch_bridge/generator.h"
 
 namespace gt::nn {

@@ -6,8 +6,8 @@
 
 #include <limits>
 
-#include "gt/exec/router.h"
-#include "gt/exec/row_operators.h"
+#include "gt/kernels/router.h"
+#include "gt/kernels/row_operators.h"
 #include "gt/sim/routing_loads.h"
 
 namespace gt::nn {

@@ -115,7 +115,7 @@ void BceWithLogitsRule(RuleContext& ctx) {
   ctx.Return(std::move(loss));
 }
 
-// (grad_out, scale, self, target, log_sum, ignore_index), an operator of our own (exec/row_operators.h)
+// (grad_out, scale, self, target, log_sum, ignore_index), an operator of our own (kernels/row_operators.h)
 void CrossEntropyBackwardRule(RuleContext& ctx) {
   const TensorType& self = ctx.Tensor(2);
   if (self.rank() != 2 || rules::IsIntegralOrBool(self.dtype) || IsComplex(self.dtype)) {

@@ -141,7 +141,7 @@ void RmsNormBackwardSharding(ShardingContext& ctx) {
   rules::AddLinearRow(ctx, {0});
 }
 
-// Operators of our own (exec/row_operators.h): the last dimension is normalized, and the weight is there.
+// Operators of our own (kernels/row_operators.h): the last dimension is normalized, and the weight is there.
 
 void CheckRows(RuleContext& ctx, const TensorType& input, const TensorType& weight) {
   if (input.rank() == 0 || weight.rank() != 1) {

@@ -210,7 +210,7 @@ void SortRule(RuleContext& ctx) {
   ctx.Return({DType::kInt64, self.device, self.sizes, std::move(strides)});
 }
 
-// Operators of our own (exec/row_operators.h).
+// Operators of our own (kernels/row_operators.h).
 
 DType RowSumType(DType a, DType b) {
   return a == DType::kFloat64 || b == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;

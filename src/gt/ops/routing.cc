@@ -1,4 +1,4 @@
-// Operators of our own that send tokens to experts (exec/router.h, exec/expert_order.h).
+// Operators of our own that send tokens to experts (kernels/router.h, kernels/expert_order.h).
 #include <fmt/format.h>
 
 #include "gt/ops/registry.h"

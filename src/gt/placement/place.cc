@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "gt/placement/step_search.h"
+#include "gt/placement/search/step_search.h"
 
 namespace gt::placement {
 namespace {

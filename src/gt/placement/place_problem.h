@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "gt/placement/folding.h"
-#include "gt/placement/label_problem.h"
-#include "gt/placement/step_problem.h"
+#include "gt/placement/search/step_problem.h"
+#include "gt/placement/solver/label_problem.h"
 #include "gt/placement/strategies.h"
 
 namespace gt::placement {

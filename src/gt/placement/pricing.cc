@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "gt/placement/label_problem.h"
+#include "gt/placement/solver/label_problem.h"
 #include "gt/sim/type_sizes.h"
 
 namespace gt::placement {

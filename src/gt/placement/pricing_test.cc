@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gt/ir/text.h"
-#include "gt/placement/label_problem.h"
+#include "gt/placement/solver/label_problem.h"
 #include "gt/sim/cluster.h"
 
 namespace gt::pricing_test {

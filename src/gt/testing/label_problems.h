@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "gt/placement/label_problem.h"
-#include "gt/placement/step_problem.h"
+#include "gt/placement/search/step_problem.h"
+#include "gt/placement/solver/label_problem.h"
 
 namespace gt::testing {
 

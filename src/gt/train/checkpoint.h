@@ -17,7 +17,7 @@
 #include "gt/storage/async_saver.h"
 #include "gt/storage/file_writer.h"
 #include "gt/train/job_share.h"
-#include "gt/train/optimizer.h"
+#include "gt/train/step/optimizer.h"
 
 namespace gt {
 

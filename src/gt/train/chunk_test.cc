@@ -16,11 +16,11 @@
 #include "gt/job/config.h"
 #include "gt/parallel/chunk_modules.h"
 #include "gt/torch_bridge/generator.h"
-#include "gt/train/batch.h"
-#include "gt/train/captured_step.h"
-#include "gt/train/eager_step.h"
-#include "gt/train/step.h"
-#include "gt/train/step_test_util.h"
+#include "gt/train/step/batch.h"
+#include "gt/train/step/captured_step.h"
+#include "gt/train/step/eager_step.h"
+#include "gt/train/step/step.h"
+#include "gt/train/step/step_test_util.h"
 
 namespace gt::chunk_test {
 namespace {

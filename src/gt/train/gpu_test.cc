@@ -17,9 +17,9 @@
 #include "gt/exec/transfer.h"
 #include "gt/job/config.h"
 #include "gt/torch_bridge/device.h"
-#include "gt/train/batch.h"
-#include "gt/train/eager_step.h"
 #include "gt/train/job_test_util.h"
+#include "gt/train/step/batch.h"
+#include "gt/train/step/eager_step.h"
 
 namespace gt::gpu_test {
 namespace {

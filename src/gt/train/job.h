@@ -20,7 +20,7 @@
 #include "gt/train/fault.h"
 #include "gt/train/job_data.h"
 #include "gt/train/run_folder.h"
-#include "gt/train/step.h"
+#include "gt/train/step/step.h"
 
 namespace gt {
 

@@ -9,7 +9,7 @@
 #include "gt/compile/placed_step.h"
 #include "gt/data/loader.h"
 #include "gt/dist/mesh.h"
-#include "gt/train/batch.h"
+#include "gt/train/step/batch.h"
 
 namespace gt {
 

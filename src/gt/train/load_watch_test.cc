@@ -22,12 +22,12 @@
 #include "gt/job/config.h"
 #include "gt/nn/moe.h"
 #include "gt/torch_bridge/generator.h"
-#include "gt/train/batch.h"
-#include "gt/train/captured_step.h"
-#include "gt/train/eager_step.h"
 #include "gt/train/metrics.h"
-#include "gt/train/step.h"
-#include "gt/train/step_test_util.h"
+#include "gt/train/step/batch.h"
+#include "gt/train/step/captured_step.h"
+#include "gt/train/step/eager_step.h"
+#include "gt/train/step/step.h"
+#include "gt/train/step/step_test_util.h"
 
 namespace gt::load_watch_test {
 namespace {

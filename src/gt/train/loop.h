@@ -6,10 +6,10 @@
 
 #include "gt/train/job.h"
 #include "gt/train/metrics.h"
-#include "gt/train/optimizer.h"
 #include "gt/train/run_reports.h"
 #include "gt/train/running_step.h"
 #include "gt/train/signals.h"
+#include "gt/train/step/optimizer.h"
 #include "gt/train/summary.h"
 #include "gt/train/training_state.h"
 

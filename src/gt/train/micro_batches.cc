@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "gt/torch_bridge/generator.h"
-#include "gt/train/batch.h"
-#include "gt/train/optimizer.h"
 #include "gt/train/profile.h"
+#include "gt/train/step/batch.h"
+#include "gt/train/step/optimizer.h"
 
 namespace gt {
 namespace {

@@ -6,7 +6,7 @@
 #include "gt/train/job.h"
 #include "gt/train/run_reports.h"
 #include "gt/train/running_step.h"
-#include "gt/train/step.h"
+#include "gt/train/step/step.h"
 #include "gt/train/training_state.h"
 
 namespace gt {

@@ -7,10 +7,10 @@
 
 #include "gt/base/error.h"
 #include "gt/compile/configured_model.h"
+#include "gt/generate/generate.h"
 #include "gt/job/config.h"
 #include "gt/testing/temp_folder.h"
 #include "gt/train/checkpoint.h"
-#include "gt/train/generate.h"
 #include "gt/train/trainer.h"
 
 namespace gt::model_source_test {

@@ -24,9 +24,9 @@
 #include "gt/sim/link_model.h"
 #include "gt/sim/node_cost.h"
 #include "gt/storage/file_writer.h"
-#include "gt/train/batch.h"
-#include "gt/train/captured_step.h"
 #include "gt/train/profile.h"
+#include "gt/train/step/batch.h"
+#include "gt/train/step/captured_step.h"
 
 namespace gt::overlap_test {
 namespace {

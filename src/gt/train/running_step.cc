@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "gt/compile/configured_model.h"
-#include "gt/exec/device_function.h"
 #include "gt/fusion/kernel_store.h"
+#include "gt/kernels/device_function.h"
 #include "gt/train/announcements.h"
-#include "gt/train/captured_step.h"
-#include "gt/train/eager_step.h"
+#include "gt/train/step/captured_step.h"
+#include "gt/train/step/eager_step.h"
 
 namespace gt {
 

@@ -13,7 +13,7 @@
 #include "gt/train/job.h"
 #include "gt/train/load_watch.h"
 #include "gt/train/metrics.h"
-#include "gt/train/step.h"
+#include "gt/train/step/step.h"
 #include "gt/train/step_plan.h"
 
 namespace gt {

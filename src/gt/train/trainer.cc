@@ -50,7 +50,7 @@ TrainSummary Train(const Config& config, World& world) {
   try {
     return TrainRank(settled, world);
   } catch (const c10::OutOfMemoryError& error) {
-    // A captured step explains itself (train/captured_step.cc); this is what surrounds it, or an
+    // A captured step explains itself (train/step/captured_step.cc); this is what surrounds it, or an
     // eager one.
     Fail(ErrorCode::kDeviceMemoryExhausted,
          "rank {}: there was no memory for parameters, optimizer, batches or an eager step: {}; gt "

@@ -15,7 +15,7 @@
 #include "gt/report/progress_bar.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/train/metrics.h"
-#include "gt/train/optimizer.h"
+#include "gt/train/step/optimizer.h"
 
 namespace gt::trainer_test {
 namespace {

@@ -12,7 +12,7 @@
 #include "gt/train/checkpoint.h"
 #include "gt/train/job.h"
 #include "gt/train/metrics.h"
-#include "gt/train/optimizer.h"
+#include "gt/train/step/optimizer.h"
 
 namespace gt {
 

@@ -8,8 +8,8 @@
 
 #include "gt/compile/configured_model.h"
 #include "gt/models/loss.h"
-#include "gt/train/batch.h"
-#include "gt/train/captured_step.h"
+#include "gt/train/step/batch.h"
+#include "gt/train/step/captured_step.h"
 
 namespace gt {
 
