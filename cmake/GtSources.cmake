@@ -16,14 +16,14 @@ function(gt_sources out)
   set(${out} ${files} PARENT_SCOPE)
 endfunction()
 
-# gt_glob(<out> <pattern> <folder>...): the files of these folders that match; the build notices added and removed ones.
+# gt_glob(<out> <pattern> <folder>...): the files of these folders that match, folder by folder, since one folder may be
+# inside of another; the build notices added and removed ones.
 function(gt_glob out pattern)
-  list(TRANSFORM ARGN PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/src/gt/" OUTPUT_VARIABLE globs)
-  list(TRANSFORM globs APPEND "/${pattern}")
   set(files "")
-  if(globs)
-    file(GLOB files CONFIGURE_DEPENDS ${globs})
-  endif()
+  foreach(folder IN LISTS ARGN)
+    file(GLOB found CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/src/gt/${folder}/${pattern}")
+    list(APPEND files ${found})
+  endforeach()
   set(${out} ${files} PARENT_SCOPE)
 endfunction()
 

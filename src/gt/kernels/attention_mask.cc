@@ -5,7 +5,6 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
-#include <variant>
 
 namespace gt {
 namespace {
@@ -14,8 +13,8 @@ enum class Position : uint8_t { kBatch, kHead, kQuery, kKey };
 
 // A tensor's element at the batch and one of the two positions.
 struct LookUp {
-  int32_t capture;
-  Position at;
+  int32_t capture = -1;
+  Position at = Position::kBatch;
 };
 
 // What a value is in each situation that a pair can be in: the key after the query in another document, after
@@ -25,7 +24,20 @@ constexpr std::array<int, kSituations> kQueryMinusKey = {-1, -1, 0, 1, 1};
 constexpr std::array<bool, kSituations> kSameDocument = {false, true, true, true, false};
 using Truth = std::array<bool, kSituations>;
 
-using Meaning = std::variant<std::monostate, Position, LookUp, Truth>;
+// No std::variant: GCC 12 takes the unused bytes of one that is copied for uninitialized ones.
+struct Meaning {
+  enum class Kind : uint8_t { kNone, kPosition, kLookUp, kTruth };
+
+  Meaning() = default;
+  explicit Meaning(Position it) : kind(Kind::kPosition), position(it) {}
+  explicit Meaning(LookUp it) : kind(Kind::kLookUp), look_up(it) {}
+  explicit Meaning(Truth it) : kind(Kind::kTruth), truth(it) {}
+
+  Kind kind = Kind::kNone;
+  Position position = Position::kBatch;
+  LookUp look_up;
+  Truth truth = {};
+};
 
 class Table {
  public:
@@ -33,7 +45,7 @@ class Table {
   std::optional<Truth> Of(const Graph& mask) {
     int32_t number = 0;
     for (const auto& input : mask.inputs()) {
-      if (number < 4) meanings_[&input->value] = static_cast<Position>(number);
+      if (number < 4) meanings_[&input->value] = Meaning(static_cast<Position>(number));
       captures_[&input->value] = number - 4;
       ++number;
     }
@@ -41,32 +53,44 @@ class Table {
       if (node->result_count() == 1) meanings_[node->result()] = MeaningOfNode(*node);
     }
     if (mask.outputs().size() != 1) return std::nullopt;
-    return As<Truth>(*mask.outputs()[0]->value());
+    return TruthOf(*mask.outputs()[0]->value());
   }
 
   int32_t documents() const { return documents_; }
 
  private:
-  template <typename T>
-  std::optional<T> As(const Value& value) const {
+  Meaning MeaningOfValue(const Value& value) const {
     const auto found = meanings_.find(&value);
-    if (found == meanings_.end() || !std::holds_alternative<T>(found->second)) return std::nullopt;
-    return std::get<T>(found->second);
+    return found == meanings_.end() ? Meaning() : found->second;
+  }
+  std::optional<Position> PositionOf(const Value& value) const {
+    const Meaning meaning = MeaningOfValue(value);
+    if (meaning.kind != Meaning::Kind::kPosition) return std::nullopt;
+    return meaning.position;
+  }
+  std::optional<LookUp> LookUpOf(const Value& value) const {
+    const Meaning meaning = MeaningOfValue(value);
+    if (meaning.kind != Meaning::Kind::kLookUp) return std::nullopt;
+    return meaning.look_up;
+  }
+  std::optional<Truth> TruthOf(const Value& value) const {
+    const Meaning meaning = MeaningOfValue(value);
+    if (meaning.kind != Meaning::Kind::kTruth) return std::nullopt;
+    return meaning.truth;
   }
 
   Meaning MeaningOfNode(const Node& node) {
     const std::string_view name = node.op().name.str();
     if (name == "aten::index.Tensor") return LookedUp(node);
     if (name == "aten::_to_copy" || name == "aten::alias" || name == "aten::detach") {
-      const auto found = meanings_.find(node.operand(0));
-      return found == meanings_.end() ? Meaning() : found->second;
+      return MeaningOfValue(*node.operand(0));
     }
     if (node.operand_count() == 1 && (name == "aten::logical_not" || name == "aten::bitwise_not")) {
-      const auto truth = As<Truth>(*node.operand(0));
+      const auto truth = TruthOf(*node.operand(0));
       return truth ? Each([&](size_t i) { return !(*truth)[i]; }) : Meaning();
     }
     if (node.operand_count() != 2) return {};
-    const auto a = As<Truth>(*node.operand(0)), b = As<Truth>(*node.operand(1));
+    const auto a = TruthOf(*node.operand(0)), b = TruthOf(*node.operand(1));
     if (a && b) {
       if (name == "aten::logical_and" || name == "aten::bitwise_and.Tensor") {
         return Each([&](size_t i) { return (*a)[i] && (*b)[i]; });
@@ -82,7 +106,7 @@ class Table {
   static Meaning Each(const std::function<bool(size_t)>& of) {
     Truth truth{};
     for (size_t i = 0; i < kSituations; ++i) truth[i] = of(i);
-    return truth;
+    return Meaning(truth);
   }
 
   Meaning LookedUp(const Node& node) const {
@@ -92,14 +116,14 @@ class Table {
         list->indices[1] < 0 || capture == captures_.end() || capture->second < 0) {
       return {};
     }
-    const auto batch = As<Position>(*node.operand(list->indices[0]));
-    const auto at = As<Position>(*node.operand(list->indices[1]));
+    const auto batch = PositionOf(*node.operand(list->indices[0]));
+    const auto at = PositionOf(*node.operand(list->indices[1]));
     if (batch != Position::kBatch || (at != Position::kQuery && at != Position::kKey)) return {};
-    return LookUp{capture->second, *at};
+    return Meaning(LookUp{capture->second, *at});
   }
 
   Meaning Compared(std::string_view name, const Value& left, const Value& right) {
-    const auto a = As<Position>(left), b = As<Position>(right);
+    const auto a = PositionOf(left), b = PositionOf(right);
     if (a && b) {
       const bool straight = a == Position::kQuery && b == Position::kKey;
       const bool swapped = a == Position::kKey && b == Position::kQuery;
@@ -116,7 +140,7 @@ class Table {
       if (name == "aten::ne.Tensor") return by([](int d) { return d != 0; });
       return {};
     }
-    const auto mine = As<LookUp>(left), other = As<LookUp>(right);
+    const auto mine = LookUpOf(left), other = LookUpOf(right);
     if (!mine || !other || mine->capture != other->capture || mine->at == other->at) return {};
     if (documents_ >= 0 && documents_ != mine->capture) return {};
     documents_ = mine->capture;
