@@ -25,9 +25,7 @@ struct NameMeaning {
 
 NameMeaning MeaningOf(fs::path name) {
   NameMeaning meaning;
-  const std::string outer = LowerCase(name.extension().string());
-  if (outer == ".gz") meaning.compression = Compression::kGzip;
-  if (outer == ".zst" || outer == ".zstd") meaning.compression = Compression::kZstd;
+  meaning.compression = CompressionOf(name);
   if (meaning.compression != Compression::kNone) name = name.stem();
   const std::string extension = LowerCase(name.extension().string());
   if (extension == ".txt" || extension == ".md" || extension == ".text") {

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "gt/base/byte_stream.h"
 #include "gt/base/text.h"
 
 namespace gt {
 
 enum class DataKind { kText, kJsonl, kNpy, kBin };
-enum class Compression { kNone, kGzip, kZstd };
 
 template <>
 inline constexpr std::array<std::string_view, 4> kEnumNames<DataKind> = {

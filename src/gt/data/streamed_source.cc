@@ -2,9 +2,9 @@
 #include <optional>
 #include <vector>
 
+#include "gt/base/byte_stream.h"
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
-#include "gt/data/byte_stream.h"
 #include "gt/data/permutation.h"
 #include "gt/data/text_units.h"
 #include "gt/data/unit_source.h"
@@ -16,7 +16,9 @@ namespace {
 class UnitReader {
  public:
   UnitReader(TextForm form, const DataFile& file)
-      : form_(form), path_(file.path.string()), stream_(OpenByteStream(file)) {
+      : form_(form),
+        path_(file.path.string()),
+        stream_(OpenByteStream(file.path, file.compression)) {
     Grow(kFirstRead);
     begin_ = ByteOrderMarkLength(buffer_);
   }

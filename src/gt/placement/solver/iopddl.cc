@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "gt/base/byte_stream.h"
 #include "gt/base/error.h"
 #include "gt/base/read_file.h"
 #include "gt/placement/solver/problem_check.h"
@@ -255,6 +257,21 @@ class IopddlAssembly {
   std::map<std::pair<size_t, size_t>, int32_t> matrices_;  // by shared list and rows
 };
 
+// Problems are published as .json.gz.
+std::string Decompressed(const std::filesystem::path& path) {
+  constexpr size_t kPart = size_t{1} << 22;
+  const std::unique_ptr<ByteStream> stream = OpenByteStream(path, CompressionOf(path));
+  std::string text;
+  for (size_t got = kPart; got > 0;) {
+    const size_t size = text.size();
+    if (size > kLargestProblemFile) throw UnreadableFile("it is larger than any problem");
+    text.resize(size + kPart);
+    got = stream->Read(text.data() + size, kPart);
+    text.resize(size + got);
+  }
+  return text;
+}
+
 }  // namespace
 
 LabelProblem ParseIopddl(std::string_view text, std::string_view file) {
@@ -266,7 +283,10 @@ LabelProblem ParseIopddl(std::string_view text, std::string_view file) {
 
 LabelProblem ReadIopddl(const std::filesystem::path& path) {
   try {
-    return ParseIopddl(ReadWholeFile(path, kLargestProblemFile), path.string());
+    return ParseIopddl(CompressionOf(path) == Compression::kNone
+                           ? ReadWholeFile(path, kLargestProblemFile)
+                           : Decompressed(path),
+                       path.string());
   } catch (const UnreadableFile& error) {
     Fail(ErrorCode::kBadPlacementProblem, "cannot read '{}': {}", path.string(), error.what());
   }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "gt/base/error.h"
+#include "gt/data/data_test_util.h"
 #include "gt/testing/temp_folder.h"
 
 namespace gt::iopddl_test {
@@ -106,6 +107,11 @@ TEST(Iopddl, ReadsFilesAndSaysWhyItCannot) {
   std::ofstream(folder.path() / "small.json") << kSmall;
   EXPECT_EQ(placement::ReadIopddl(folder.path() / "small.json").variables.size(), 3U);
   EXPECT_THROW(placement::ReadIopddl(folder.path() / "missing.json"), Error);
+  EXPECT_THROW(placement::ReadIopddl(folder.path() / "missing.json.gz"), Error);
+#ifdef GT_HAVE_ZLIB
+  std::ofstream(folder.path() / "small.json.gz", std::ios::binary) << testing::Gzip(kSmall);
+  EXPECT_EQ(placement::ReadIopddl(folder.path() / "small.json.gz").variables.size(), 3U);
+#endif
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
-#include "gt/data/byte_stream.h"
+#include "gt/base/byte_stream.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -21,8 +22,8 @@ namespace {
 
 class PlainStream : public ByteStream {
  public:
-  explicit PlainStream(const DataFile& file)
-      : path_(file.path.string()), file_(std::fopen(path_.c_str(), "rb")) {
+  explicit PlainStream(const std::filesystem::path& file)
+      : path_(file.string()), file_(std::fopen(path_.c_str(), "rb")) {
     if (!file_) Fail(ErrorCode::kDataUnreadable, "cannot open '{}': {}", path_, Reason());
   }
 
@@ -49,7 +50,8 @@ class PlainStream : public ByteStream {
 // Compressed bytes on their way to a decompressor.
 class InputWindow {
  public:
-  explicit InputWindow(const DataFile& file) : stream_(file), buffer_(std::size_t{1} << 18) {}
+  explicit InputWindow(const std::filesystem::path& file)
+      : stream_(file), buffer_(std::size_t{1} << 18) {}
 
   // Reads more when nothing is left; false at the end of the file.
   bool Refill() {
@@ -79,7 +81,7 @@ class InputWindow {
 #ifdef GT_HAVE_ZLIB
 class GzipStream : public ByteStream {
  public:
-  explicit GzipStream(const DataFile& file) : input_(file) {
+  explicit GzipStream(const std::filesystem::path& file) : input_(file) {
     constexpr int kGzipOnly = 16;
     GT_CHECK(inflateInit2(&zlib_, kGzipOnly + MAX_WBITS) == Z_OK, "zlib does not start");
   }
@@ -132,7 +134,8 @@ class GzipStream : public ByteStream {
 #ifdef GT_HAVE_ZSTD
 class ZstdStream : public ByteStream {
  public:
-  explicit ZstdStream(const DataFile& file) : input_(file), zstd_(ZSTD_createDStream()) {
+  explicit ZstdStream(const std::filesystem::path& file)
+      : input_(file), zstd_(ZSTD_createDStream()) {
     GT_CHECK(zstd_ != nullptr, "zstd does not start");
   }
 
@@ -170,17 +173,26 @@ class ZstdStream : public ByteStream {
 };
 #endif
 
-[[maybe_unused, noreturn]] void NotBuiltIn(const DataFile& file, const char* library) {
+[[maybe_unused, noreturn]] void NotBuiltIn(const std::filesystem::path& file, const char* library) {
   Fail(ErrorCode::kDataUnreadable,
        "cannot read '{}': this gt was built without {}; install it and build again, or decompress "
        "the file",
-       file.path.string(), library);
+       file.string(), library);
 }
 
 }  // namespace
 
-std::unique_ptr<ByteStream> OpenByteStream(const DataFile& file) {
-  switch (file.compression) {
+Compression CompressionOf(const std::filesystem::path& file) {
+  std::string ending = file.extension().string();
+  for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (ending == ".gz") return Compression::kGzip;
+  if (ending == ".zst" || ending == ".zstd") return Compression::kZstd;
+  return Compression::kNone;
+}
+
+std::unique_ptr<ByteStream> OpenByteStream(const std::filesystem::path& file,
+                                           Compression compression) {
+  switch (compression) {
     case Compression::kNone:
       return std::make_unique<PlainStream>(file);
     case Compression::kGzip:
@@ -196,7 +208,7 @@ std::unique_ptr<ByteStream> OpenByteStream(const DataFile& file) {
       NotBuiltIn(file, "zstd");
 #endif
   }
-  GT_CHECK(false, "compression {}", static_cast<int>(file.compression));
+  GT_CHECK(false, "compression {}", static_cast<int>(compression));
 }
 
 }  // namespace gt

@@ -1,4 +1,4 @@
-#include "gt/data/byte_stream.h"
+#include "gt/base/byte_stream.h"
 
 #include <gtest/gtest.h>
 
@@ -10,13 +10,18 @@ namespace {
 using testing::ErrorOf;
 using testing::ExpectError;
 
-DataFile FileWith(const testing::DataFolder& folder, const std::string& name,
-                  std::string_view bytes, Compression compression) {
-  return {folder.Write(name, bytes), name, compression, std::ssize(bytes)};
+struct StoredFile {
+  std::string path;
+  Compression compression;
+};
+
+StoredFile FileWith(const testing::DataFolder& folder, const std::string& name,
+                    std::string_view bytes, Compression compression) {
+  return {folder.Write(name, bytes), compression};
 }
 
-std::string ReadAll(const DataFile& file, std::size_t at_a_time) {
-  const auto stream = OpenByteStream(file);
+std::string ReadAll(const StoredFile& file, std::size_t at_a_time) {
+  const auto stream = OpenByteStream(file.path, file.compression);
   std::string all;
   std::string part(at_a_time, '\0');
   while (const std::size_t got = stream->Read(part.data(), part.size())) all.append(part, 0, got);
@@ -38,16 +43,22 @@ std::string SampleText() {
 TEST(ByteStreamTest, PlainFilesReadAsTheyAre) {
   testing::DataFolder folder;
   const std::string text = SampleText();
-  const DataFile file = FileWith(folder, "a", text, Compression::kNone);
+  const StoredFile file = FileWith(folder, "a", text, Compression::kNone);
   EXPECT_EQ(ReadAll(file, 1000), text);
   EXPECT_EQ(ReadAll(FileWith(folder, "b", "", Compression::kNone), 10), "");
 }
 
 TEST(ByteStreamTest, MissingFilesAreNamed) {
-  ExpectError(ErrorOf([] {
-                OpenByteStream({"/nowhere/a.txt", "a.txt"});
-              }),
+  ExpectError(ErrorOf([] { OpenByteStream("/nowhere/a.txt", Compression::kNone); }),
               ErrorCode::kDataUnreadable, {"/nowhere/a.txt", "No such file"});
+}
+
+TEST(ByteStreamTest, NamesTellTheCompression) {
+  EXPECT_EQ(CompressionOf("a/b.json"), Compression::kNone);
+  EXPECT_EQ(CompressionOf("b.json.gz"), Compression::kGzip);
+  EXPECT_EQ(CompressionOf("B.TXT.GZ"), Compression::kGzip);
+  EXPECT_EQ(CompressionOf("b.zst"), Compression::kZstd);
+  EXPECT_EQ(CompressionOf("b.zstd"), Compression::kZstd);
 }
 
 struct Format {
@@ -60,7 +71,7 @@ void PrintTo(const Format& format, std::ostream* out) { *out << format.name; }
 
 class CompressedStreamTest : public ::testing::TestWithParam<Format> {
  protected:
-  DataFile Compressed(const std::string& bytes) const {
+  StoredFile Compressed(const std::string& bytes) const {
     return FileWith(folder_, "a", bytes, GetParam().compression);
   }
   testing::DataFolder folder_;
@@ -68,7 +79,7 @@ class CompressedStreamTest : public ::testing::TestWithParam<Format> {
 
 TEST_P(CompressedStreamTest, ReadsAtAnyGranularity) {
   const std::string text = SampleText();
-  const DataFile file = Compressed(GetParam().compress(text));
+  const StoredFile file = Compressed(GetParam().compress(text));
   for (const std::size_t at_a_time : {std::size_t{7}, std::size_t{4096}, std::size_t{1} << 20}) {
     EXPECT_EQ(ReadAll(file, at_a_time), text) << at_a_time;
   }
@@ -77,8 +88,8 @@ TEST_P(CompressedStreamTest, ReadsAtAnyGranularity) {
 // `cat a.gz b.gz` is a valid file, and parallel compressors write such.
 TEST_P(CompressedStreamTest, ReadsSeveralPartsAsOne) {
   const std::string text = SampleText();
-  const DataFile file = Compressed(GetParam().compress("one ") + GetParam().compress("") +
-                                   GetParam().compress(text) + GetParam().compress(" end"));
+  const StoredFile file = Compressed(GetParam().compress("one ") + GetParam().compress("") +
+                                     GetParam().compress(text) + GetParam().compress(" end"));
   EXPECT_EQ(ReadAll(file, 1000), "one " + text + " end");
 }
 
@@ -89,7 +100,7 @@ TEST_P(CompressedStreamTest, AnEmptyTextIsNoError) {
 TEST_P(CompressedStreamTest, RefusesFilesCutShortAnywhere) {
   const std::string whole = GetParam().compress("a text of some length, and more of it");
   for (std::size_t length = 0; length < whole.size(); ++length) {
-    const DataFile file = Compressed(whole.substr(0, length));
+    const StoredFile file = Compressed(whole.substr(0, length));
     ExpectError(ErrorOf([&] { ReadAll(file, 100); }), ErrorCode::kBadData, {"cut short"});
   }
 }
@@ -110,7 +121,7 @@ TEST(ByteStreamTest, GzipChecksItsSum) {
   testing::DataFolder folder;
   std::string bytes = testing::Gzip(SampleText());
   bytes[bytes.size() - 8] ^= 1;
-  const DataFile file = FileWith(folder, "a", bytes, Compression::kGzip);
+  const StoredFile file = FileWith(folder, "a", bytes, Compression::kGzip);
   ExpectError(ErrorOf([&] { ReadAll(file, 100); }), ErrorCode::kBadData, {"not valid"});
 }
 #endif

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <memory>
 
-#include "gt/data/files.h"
-
 namespace gt {
+
+enum class Compression { kNone, kGzip, kZstd };
+
+// By the end of its name: .gz, .zst, .zstd.
+Compression CompressionOf(const std::filesystem::path& file);
 
 class ByteStream {
  public:
@@ -17,6 +21,7 @@ class ByteStream {
   virtual std::size_t Read(char* out, std::size_t capacity) = 0;
 };
 
-std::unique_ptr<ByteStream> OpenByteStream(const DataFile& file);
+std::unique_ptr<ByteStream> OpenByteStream(const std::filesystem::path& file,
+                                           Compression compression);
 
 }  // namespace gt
