@@ -30,12 +30,12 @@ DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 EAGER = ["--compile.mode", "eager"]
 NO_KERNELS = ["--compile.inductor_compilation", "none"]
 BACKEND = ["--compile.inductor_compilation", "autoparallel_backend"]
-GRAPHS = ["--compile.cuda_graphs=true"]  # also where ranks share the GPU
+NO_GRAPHS = ["--compile.cuda_graphs=false"]
 KERNELS = {
     "kernels": [],
     "operators": NO_KERNELS,
     "blocks": ["--compile.inductor_compilation", "regional"],
-    "no graphs": ["--compile.cuda_graphs=false"],
+    "no graphs": NO_GRAPHS,
     "backend": BACKEND,
 }
 POLICIES = {f"policy {policy}": ["--compile.memory_policy", policy]
@@ -56,13 +56,13 @@ def rows(flavor):
                 policies = POLICIES if attention == "sdpa" else {"policy full": POLICIES["policy full"]}
                 yield name, job, {"eager": EAGER, **KERNELS, **policies}
                 placed = [*job, "--ranks", "4", "--mesh", "2x2", "--compile.enable_autoparallel"]
-                yield f"{name} placed", placed, {"kernels": [], "operators": NO_KERNELS, "backend": BACKEND, "graphs": GRAPHS}
+                yield f"{name} placed", placed, {"kernels": [], "operators": NO_KERNELS, "backend": BACKEND, "no graphs": NO_GRAPHS}
                 if experts:
                     yield f"{name} chunks", [*job, *CHUNKS], {"eager": [*EAGER, *BY_MODULE], "by module": BY_MODULE,
                                                               "graph": STRICT, "policy full": [*STRICT, *POLICIES["policy full"]]}
                     ranks = [*job, "--ranks", "4", "--parallelism.expert_parallel_degree", "4"]
                     yield f"{name} EP 4", ranks, {"eager": EAGER, "kernels": [], "operators": NO_KERNELS,
-                                                  "graphs": GRAPHS, **policies}
+                                                  "no graphs": NO_GRAPHS, **policies}
             job = [*model, "--model.dropout", "0.1", "--training.mixed_precision_param", dtype]
             yield f"{family} {dtype_name} dropout", job, {"eager": EAGER, "kernels": [], "policy full": POLICIES["policy full"]}
 

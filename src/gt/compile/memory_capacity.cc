@@ -55,10 +55,7 @@ MemoryOptions StepMemory(const Config& config, const Mesh& mesh) {
 }
 
 bool RecordsSteps(const Config& config) {
-  const bool wanted = config.compile.cuda_graphs == AutoSwitch::kAuto
-                          ? !config.debug.share_gpu
-                          : config.compile.cuda_graphs == AutoSwitch::kTrue;
-  return wanted && config.compile.executor == ExecutorKind::kFast;
+  return config.compile.cuda_graphs && config.compile.executor == ExecutorKind::kFast;
 }
 
 bool CopiesForCheckpoints(const Config& config) {

@@ -236,8 +236,7 @@ class Jobs : public ::testing::Test {
     log::SetLevel(log::Level::kInfo);
     ::testing::internal::CaptureStderr();
     Config recorded = config;
-    recorded.compile.cuda_graphs = AutoSwitch::kTrue;  // also where ranks share the GPU
-    recorded.compile.ep_overlap.replan_interval = 0;   // every new order begins with ordinary runs
+    recorded.compile.ep_overlap.replan_interval = 0;  // every new order begins with ordinary runs
     ExpectSame(expected, recorded, what);
     const std::string said = ::testing::internal::GetCapturedStderr();
     log::SetLevel(level);
@@ -251,7 +250,7 @@ class Jobs : public ::testing::Test {
     ExpectSame(whole, Eager(job), "eager, another time");
     ExpectSameRecorded(whole, job, "captured");
     Config plain = job;
-    plain.compile.cuda_graphs = AutoSwitch::kFalse;
+    plain.compile.cuda_graphs = false;
     plain.compile.fsdp_bucketing = false;
     ExpectSame(whole, plain, "captured, neither replayed nor in buckets");
     if (!c.has_experts()) return;

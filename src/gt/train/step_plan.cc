@@ -46,13 +46,7 @@ std::string PlanSoFar(const Job& job) {
 
 bool WillRecord(const Job& job, const MemoryCurve& curve) {
   const Config& config = job.config;
-  if (RecordsSteps(config)) return !config.training.check_memory || RecordingsFit(job, curve);
-  const bool wanted = config.compile.cuda_graphs == AutoSwitch::kAuto &&
-                      config.compile.executor == ExecutorKind::kFast;
-  if (wanted && job.device.is_cuda() && job.world.first()) {
-    log::Info("no CUDA graphs, because ranks share the GPU (--compile.cuda_graphs=true records)");
-  }
-  return false;
+  return RecordsSteps(config) && (!config.training.check_memory || RecordingsFit(job, curve));
 }
 
 }  // namespace

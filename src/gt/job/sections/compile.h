@@ -121,11 +121,10 @@ struct CompileSection {
       CpuOffloadOptions, prefetch_layers, cpu_offload_prefetch_n_layers,
       "with sac_and_offload: layers of the backward that a value starts back to the device "
       "ahead of its use; 0 fetches it at its use");
-  GT_OPTION(AutoSwitch, cuda_graphs, AutoSwitch::kAuto, Any(),
+  GT_OPTION(bool, cuda_graphs, true, Any(),
             "on a GPU, record the kernels of the captured step once and replay them, which costs "
             "the host next to nothing; what the host has a part in (token counts, offload, "
-            "collectives that cannot be recorded) runs between the recordings; auto: unless "
-            "ranks share a GPU");
+            "collectives that cannot be recorded) runs between the recordings");
   GT_OPTION(
       InductorCompilation, inductor_compilation, InductorCompilation::kFull, Any(),
       "on a GPU, compute groups of operators of the captured step in one generated kernel each, "
