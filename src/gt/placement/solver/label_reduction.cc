@@ -418,31 +418,24 @@ double LabelReduction::ExcessesOfSeries(const Eliminated& series, const std::vec
     for (const int32_t label : series.labels) excess[static_cast<size_t>(label)] = 0;
     return work;
   }
-  std::vector<double> least(width), above(series.labels.size());
-  for (size_t x = 0; x < first.size() && width > 0; ++x) {
+  const size_t count = series.labels.size();
+  std::vector<double> least(width), above(count), below(count), known;
+  for (const int32_t label : series.labels) known.push_back(excess[static_cast<size_t>(label)]);
+  for (size_t x = 0; x < first.size() && width > 0 && count > 0; ++x) {
     if (!(first[x] <= room)) continue;
     work += 2 * static_cast<double>(costs.size());
-    std::ranges::fill(least, kForbidden);
-    for (size_t i = 0; i < above.size(); ++i) {
+    for (size_t i = 0; i < count; ++i) {
       above[i] = to_first.At(series.labels[i], static_cast<int32_t>(x));
-      for (size_t y = 0; y < width; ++y) {
-        least[y] = std::min(least[y], above[i] + costs[i * width + y]);
-      }
+      below[i] = -above[i];
     }
+    MinPlus(costs.data(), count, width, below.data(), least.data());
     for (size_t y = 0; y < width; ++y) {
       least[y] -= std::max(first[x], second[static_cast<size_t>(columns[y])]);
     }
-    for (size_t i = 0; i < above.size(); ++i) {
-      double& known = excess[static_cast<size_t>(series.labels[i])];
-      double best = known;
-      // No number where nothing is possible, which is no better than what is known.
-      for (size_t y = 0; y < width; ++y) {
-        const double value = above[i] + costs[i * width + y] - least[y];
-        best = value < best ? value : best;
-      }
-      known = best;
-    }
+    // No number where nothing is possible, which is no better than what is known.
+    LowerToRows(costs.data(), count, width, above.data(), least.data(), known.data());
   }
+  for (size_t i = 0; i < count; ++i) excess[static_cast<size_t>(series.labels[i])] = known[i];
   return work;
 }
 

@@ -49,27 +49,37 @@ __attribute__((always_inline)) inline void LeastOfColumns(const Number* table, s
   }
 }
 
-// Compilers do not make vectors of a loop that looks for a minimum by themselves.
+// The smallest value of `value_at` and `lanes_at`, which give one and kLanes of them, and `least`. Compilers
+// do not make vectors of a loop that looks for a minimum by themselves.
+template <typename ValueAt, typename LanesAt>
+__attribute__((always_inline)) inline double Least(size_t columns, double least,
+                                                   const ValueAt& value_at,
+                                                   const LanesAt& lanes_at) {
+  const size_t whole = columns / kLanes * kLanes;
+  for (size_t y = whole; y < columns; ++y) {
+    const double value = value_at(y);
+    least = value < least ? value : least;
+  }
+  Lanes lanes = Lanes{} + least;
+  for (size_t y = 0; y < whole; y += kLanes) {
+    const Lanes values = lanes_at(y);
+    lanes = values < lanes ? values : lanes;
+  }
+  for (size_t lane = 0; lane < kLanes; ++lane) least = lanes[lane] < least ? lanes[lane] : least;
+  return least;
+}
+
 template <typename Number>
 __attribute__((always_inline)) inline void LeastOfRows(const Number* table, size_t rows,
                                                        size_t columns,
                                                        const double* __restrict weight,
                                                        double* __restrict out) {
-  const size_t whole = columns / kLanes * kLanes;
   for (size_t x = 0; x < rows; ++x) {
     const Number* row = table + x * columns;
-    double least = std::numeric_limits<double>::infinity();
-    for (size_t y = whole; y < columns; ++y) {
-      const double value = double{row[y]} - weight[y];
-      least = value < least ? value : least;
-    }
-    Lanes lanes = Lanes{} + least;
-    for (size_t y = 0; y < whole; y += kLanes) {
-      const Lanes values = Load(row + y) - Load(weight + y);
-      lanes = values < lanes ? values : lanes;
-    }
-    for (size_t lane = 0; lane < kLanes; ++lane) least = lanes[lane] < least ? lanes[lane] : least;
-    out[x] = least;
+    out[x] = Least(
+        columns, std::numeric_limits<double>::infinity(),
+        [&](size_t y) __attribute__((always_inline)) { return double{row[y]} - weight[y]; },
+        [&](size_t y) __attribute__((always_inline)) { return Load(row + y) - Load(weight + y); });
   }
 }
 
@@ -93,6 +103,20 @@ GT_WIDEST
 void MinPlusOfRows(const float* table, size_t rows, size_t columns, const double* weight,
                    double* out) {
   LeastOfRows(table, rows, columns, weight, out);
+}
+
+GT_WIDEST
+void LowerToRows(const double* table, size_t rows, size_t columns, const double* offset,
+                 const double* weight, double* out) {
+  for (size_t x = 0; x < rows; ++x) {
+    const double* row = table + x * columns;
+    out[x] = Least(
+        columns, out[x],
+        [&](size_t y) __attribute__((always_inline)) { return row[y] + offset[x] - weight[y]; },
+        [&](size_t y) __attribute__((always_inline)) {
+          return Load(row + y) + offset[x] - Load(weight + y);
+        });
+  }
 }
 
 namespace {

@@ -13,6 +13,9 @@ void MinPlusOfRows(const double* table, size_t rows, size_t columns, const doubl
                    double* out);
 void MinPlusOfRows(const float* table, size_t rows, size_t columns, const double* weight,
                    double* out);
+// Lowers out[x] to the smallest (table[x][y] + offset[x]) - weight[y]. No number is not small.
+void LowerToRows(const double* table, size_t rows, size_t columns, const double* offset,
+                 const double* weight, double* out);
 
 // The largest one[i] - other[i] where other[i] is not infinite; minus infinity if nowhere. What is
 // returned may be less once it is above `enough`.
