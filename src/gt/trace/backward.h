@@ -16,7 +16,7 @@ namespace gt {
 
 // Called before each function. Gradients of the same value from several functions are added up as they
 // arrive: the sum is made on behalf of the function that ran last.
-using EnterFunction = std::function<void(const torch::autograd::Node& function)>;
+using EnterFunction = std::function<void(torch::autograd::Node& function)>;
 
 // The gradients of `wanted`, which are leaves, given that of `loss`; undefined where the loss does not
 // depend on one. Frees what the forward has saved.

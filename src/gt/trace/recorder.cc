@@ -59,6 +59,14 @@ at::Tensor Unwrapped(const at::Tensor& tensor) {
   return functionalization::from_functional_tensor(tensor);
 }
 
+// libtorch's own functions compute with what they saved, which was substituted by then. A hook, or a
+// function of the program's, may use the tensors of a module.
+bool NeedsInterception(torch::autograd::Node& function) {
+  return !function.is_traceable() || !function.tensor_pre_hooks().empty() ||
+         !function.retains_grad_hooks().empty() || !function.pre_hooks().empty() ||
+         !function.post_hooks().empty();
+}
+
 }  // namespace
 
 Recorder* Recorder::Active() { return active_recorder; }
@@ -103,13 +111,17 @@ Value* Recorder::ValueOf(const at::Tensor& tensor) {
 
 std::vector<at::Tensor> Recorder::Backward(const at::Tensor& loss,
                                            const std::vector<at::Tensor>& wanted) {
-  const auto enter = [this](const torch::autograd::Node& function) {
+  const auto enter = [this](torch::autograd::Node& function) {
     function_ = function.sequence_nr();
+    intercepting_ = NeedsInterception(function) || !graph_.shapes().symbols().empty();
+    c10::impl::tls_set_dispatch_key_included(kInterceptKey, intercepting_);
   };
   enter(*torch::autograd::impl::gradient_edge(loss).function);  // the seed is its gradient
   const at::Tensor seed = at::ones_like(loss);
   std::vector<at::Tensor> gradients = RunBackward(loss, seed, wanted, enter);
   function_.reset();
+  intercepting_ = true;
+  c10::impl::tls_set_dispatch_key_included(kInterceptKey, true);
   return gradients;
 }
 
@@ -381,6 +393,7 @@ std::vector<SymbolId> Recorder::BindInts(const at::Tensor& tensor, const std::op
 }
 
 void Recorder::Record(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+  if (!intercepting_) SetCurrentOperation(handle.operator_name().name.c_str());
   const Operator* op = OperatorOf(handle);
   if (op == nullptr) {
     if (AnswerDirectly(handle, stack)) return;

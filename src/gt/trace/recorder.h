@@ -86,6 +86,7 @@ class Recorder {
   AbsentGpu absent_gpu_;
   ScopeTimeline timeline_;
   std::optional<uint64_t> function_;  // in the backward: the sequence number of what is running
+  bool intercepting_ = true;  // false: nothing is left to substitute, nor sizes to be asked about
   uint64_t next_unclaimed_sequence_;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> substitutes_;
   std::unordered_map<const c10::TensorImpl*, Value*> constant_values_;
