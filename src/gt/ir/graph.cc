@@ -87,6 +87,30 @@ Value* Node::TensorArg(int32_t i) const {
   return ref == nullptr ? nullptr : operand(ref->index);
 }
 
+namespace {
+
+uint64_t HashOf(const TensorType& type) {
+  uint64_t hash = static_cast<uint64_t>(type.dtype) << 16 |
+                  static_cast<uint64_t>(type.device.kind) << 8 | type.sizes.size();
+  const auto add = [&hash](const Dim& dim) { hash = (hash ^ dim.Hash()) * 0x9fb21c651e98df25ull; };
+  std::ranges::for_each(type.sizes, add);
+  std::ranges::for_each(type.strides, add);
+  return hash;
+}
+
+// The type, shared with values that lately had the same: a layer has some dozen types on some hundred
+// values, and all layers the same ones. Most of a graph's memory would be copies of them.
+std::shared_ptr<const TensorType> Shared(TensorType type) {
+  thread_local std::array<std::shared_ptr<const TensorType>, 256> lately;
+  std::shared_ptr<const TensorType>& found = lately[HashOf(type) >> 56];
+  if (found == nullptr || *found != type) {
+    found = std::make_shared<const TensorType>(std::move(type));
+  }
+  return found;
+}
+
+}  // namespace
+
 Graph::Graph(std::string name) : name_(std::move(name)), shapes_(std::make_shared<ShapeEnv>()) {}
 
 Graph::~Graph() {
@@ -105,7 +129,7 @@ Value* Graph::AddInput(InputRole role, std::string name, TensorType type, std::s
   auto input = std::make_unique<Input>();
   input->role = role;
   input->name = std::move(name);
-  input->value.set_type(std::move(type));
+  input->value.type_ = Shared(std::move(type));
   input->value.index_ = static_cast<int32_t>(inputs_.size());
   if (value_name.empty()) {
     // "layers.0.attention.wq.weight" reads better than "input_3", and stays the same when inputs
@@ -251,7 +275,7 @@ Node* Graph::InsertTyped(NodeSpec spec, Typed typed, Node* before) {
   try {
     for (Value& value : std::span(node->results_, typed.results.size())) {
       const auto at = static_cast<size_t>(value.index_);
-      value.set_type(std::move(typed.results[at]));
+      value.type_ = Shared(std::move(typed.results[at]));
       const bool given = at < typed.result_names.size();
       ClaimName(&value, given ? Name(typed.result_names[at])
                               : FreshName(spec.name.empty() ? BaseName(*spec.op) : spec.name));
@@ -304,7 +328,9 @@ void Graph::MoveBefore(Node* node, Node* before) {
 
 int32_t Graph::NumberNodes() {
   int32_t number = 0;
-  for (Node* node = first_; node != nullptr; node = node->next_) node->number_ = number++;
+  for (Node* node = first_; node != nullptr; node = node->next_, ++number) {
+    if (node->number_ != number) node->number_ = number;
+  }
   return number;
 }
 
