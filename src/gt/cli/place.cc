@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -119,22 +120,42 @@ class Placer {
         flags_(flags),
         ranks_(std::max<int64_t>(1, config.ranks)),
         start_(Clock::now()) {
-    graph_ = flags.graph.empty() ? CaptureSingleDeviceStep(config, ranks_) : ReadGraph(flags.graph);
+    if (flags.graph.empty()) {
+      step_.emplace(config, ranks_);
+    } else {
+      read_ = ReadGraph(flags.graph);
+    }
     captured_ = Clock::now();
   }
 
   void Run() {
     const PlacementRequest request = Request();
-    const FoundPlacement found = FindPlacement(request);
+    found_ = Find(request);
     progress_.Clear();
-    Print(found, request);
+    Print(found_, request);
   }
 
  private:
+  Graph& graph() { return step_ ? step_->graph() : *read_; }
+
+  FoundPlacement Find(const PlacementRequest& request) {
+    const auto require_verified = [this] {
+      if (step_) step_->RequireVerified();
+    };
+    try {
+      FoundPlacement found = FindPlacement(request);
+      require_verified();
+      return found;
+    } catch (...) {
+      require_verified();  // what a broken step leads to is not worth telling
+      throw;
+    }
+  }
+
   PlacementRequest Request() {
     const double spent = std::chrono::duration<double>(captured_ - start_).count();
     PlacementRequest request{
-        .config = config_, .step = *graph_, .meshes = Meshes(), .memory_bytes = MemoryBytes()};
+        .config = config_, .step = graph(), .meshes = Meshes(), .memory_bytes = MemoryBytes()};
     request.time_limit_s = flags_.time_limit - spent;
     request.pins = [this](const DeviceMesh& mesh) { return Pins(mesh); };
     const bool competes =
@@ -159,9 +180,9 @@ class Placer {
     return MeshesOf(config_, ranks_);
   }
 
-  std::vector<placement::Pin> Pins(const DeviceMesh& mesh) const {
+  std::vector<placement::Pin> Pins(const DeviceMesh& mesh) {
     std::vector<placement::Pin> pins;
-    if (!flags_.plan.empty()) pins = PinsOf(ReadPlanFile(flags_.plan), mesh, *graph_);
+    if (!flags_.plan.empty()) pins = PinsOf(ReadPlanFile(flags_.plan), mesh, graph());
     for (const std::string& pin : flags_.pins) {
       const size_t equals = pin.find('=');
       if (equals == std::string::npos) {
@@ -237,7 +258,9 @@ class Placer {
   const int64_t ranks_;
   const Clock::time_point start_;
   Clock::time_point captured_;
-  std::unique_ptr<Graph> graph_;
+  std::optional<SingleDeviceGraph> step_;
+  std::unique_ptr<Graph> read_;  // where a file says what the step is
+  FoundPlacement found_;
   SearchProgress progress_;
 };
 
@@ -291,7 +314,10 @@ int RunPlace(Arguments args) {
   }
   config.comm.backend = CommBackend::kFake;
   SetDeterministic(config.training.deterministic);
-  Placer(config, flags).Run();
+  auto placer = std::make_unique<Placer>(config, flags);
+  placer->Run();
+  // The end of the process takes apart what is left faster than its destructors.
+  [[maybe_unused]] static const Placer* const left = placer.release();
   return 0;
 }
 

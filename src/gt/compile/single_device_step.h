@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -38,8 +39,22 @@ class SingleDeviceStep {
   std::map<OpenDim, Captured> open_;
 };
 
-// Its graph alone, for a job that is only looked at.
-std::unique_ptr<Graph> CaptureSingleDeviceStep(const Config& config, int64_t ranks);
+// Its graph alone, for a job that is only looked at. While it is, another thread verifies it.
+class SingleDeviceGraph {
+ public:
+  // The configuration is used as long as this lives.
+  SingleDeviceGraph(const Config& config, int64_t ranks);
+
+  // To be read. What was found out from it counts once RequireVerified has returned.
+  Graph& graph() { return *graph_; }
+  void RequireVerified();
+
+ private:
+  const Config& config_;
+  const int64_t ranks_;
+  std::unique_ptr<Graph> graph_;
+  std::future<bool> verified_;
+};
 
 // Into how many shards the plan cuts the batch, or the sequence, of the step's tokens at the most, in any
 // value: each of its shards anywhere is a multiple of one of so many.

@@ -242,7 +242,9 @@ class Graph {
   Node* first() const { return first_; }
   Node* last() const { return last_; }
   int64_t node_count() const { return node_count_; }
-  int32_t NumberNodes();  // gives each node its position; returns their count
+  // Gives each node its position; returns their count. Writes nothing where the numbers are right, so
+  // that threads may read a numbered graph at the same time.
+  int32_t NumberNodes();
 
   // Walking tolerates erasing the current node and inserting before or after it.
   class NodeIterator {

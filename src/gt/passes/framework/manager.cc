@@ -130,7 +130,8 @@ PipelineReport PassManager::Run(Graph& graph, PassContext& context) {
     report.runs.push_back(RunOne(graph, i, state));
     report.changed |= report.runs.back().changed;
   }
-  if (!options_.verify_each && report.changed) VerifyLast(graph, report, state);
+  const bool unverified = !options_.verify_each && report.changed;
+  if (unverified && options_.verify_last) VerifyLast(graph, report, state);
   return report;
 }
 

@@ -56,6 +56,7 @@ struct PassManagerOptions {
   // Verify after every pass that changed the graph. Otherwise once, after the last one; if that
   // fails, the passes are rerun on the copy of the start to find the one that broke the graph.
   bool verify_each = true;
+  bool verify_last = true;  // false: the caller will
   // For every pass: NN_name.before.gtir, NN_name.after.gtir, NN_name.diff, and NN_name.context with
   // what it asked about the job, if it did. Empty: no dumps.
   std::string dump_folder = {};
