@@ -154,39 +154,31 @@ std::string JoinName(const std::string& path, const std::string& name) {
 namespace {
 
 // Not torch's named_modules: that wants the root in a shared_ptr, which it is not while it is being
-// built.
+// built. Nor named_children, which copies a table of them for each module.
 template <typename Visit>
-void Walk(torch::nn::Module& module, const std::string& path, const Visit& visit) {
-  if (auto* ours = dynamic_cast<Module*>(&module)) visit(path, *ours);
-  for (const auto& child : module.named_children()) {
-    Walk(*child.value(), JoinName(path, child.key()), visit);
-  }
+void Walk(torch::nn::Module& root, const Visit& visit) {
+  root.apply([&](const std::string& path, torch::nn::Module& module) {
+    if (auto* ours = dynamic_cast<Module*>(&module)) visit(path, *ours);
+  });
 }
 
 }  // namespace
 
 void NameModules(Module& root) {
-  Walk(root, "", [](const std::string& path, Module& module) { module.fqn_ = Name(path); });
+  Walk(root, [](const std::string& path, Module& module) { module.fqn_ = Name(path); });
 }
-
-namespace {
-
-void AddModules(torch::nn::Module& module, std::vector<Module*>& found) {
-  if (auto* ours = dynamic_cast<Module*>(&module)) found.push_back(ours);
-  for (const auto& child : module.children()) AddModules(*child, found);
-}
-
-}  // namespace
 
 std::vector<Module*> ModulesOf(Module& root) {
   std::vector<Module*> found;
-  AddModules(root, found);
+  root.apply([&](torch::nn::Module& module) {
+    if (auto* ours = dynamic_cast<Module*>(&module)) found.push_back(ours);
+  });
   return found;
 }
 
 ModuleTable RolesOf(const Module& root) {
   ModuleTable roles;
-  Walk(const_cast<Module&>(root), "", [&](const std::string& path, const Module& module) {
+  Walk(const_cast<Module&>(root), [&](const std::string& path, const Module& module) {
     if (!path.empty() && module.role()) roles.Declare(Name(path), *module.role());
   });
   return roles;

@@ -10,10 +10,11 @@ namespace {
 
 c10::DispatchKeySet KeysOn(c10::Device device) {
   using c10::DispatchKey;
-  bool cuda = device.is_cuda();
-  return c10::DispatchKeySet({DispatchKey::Fake, cuda ? DispatchKey::CUDA : DispatchKey::CPU,
-                              cuda ? DispatchKey::AutogradCUDA : DispatchKey::AutogradCPU,
-                              DispatchKey::ADInplaceOrView});
+  constexpr c10::DispatchKeySet kCuda({DispatchKey::Fake, DispatchKey::CUDA,
+                                       DispatchKey::AutogradCUDA, DispatchKey::ADInplaceOrView});
+  constexpr c10::DispatchKeySet kCpu({DispatchKey::Fake, DispatchKey::CPU, DispatchKey::AutogradCPU,
+                                      DispatchKey::ADInplaceOrView});
+  return device.is_cuda() ? kCuda : kCpu;
 }
 
 [[noreturn]] void ConcreteSizeAsked(const TracedTensor& tensor, const char* what) {
