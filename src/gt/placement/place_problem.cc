@@ -308,7 +308,8 @@ void PlaceProblem::AddUses(const FoldedUses& alike) {
     if (output.input >= 0) {
       AddEdge({from, output.input, alike.from, alike.result, -1, output.count});
     } else {
-      outputs_.push_back({from, alike.from, alike.result, output.count, PinnedLayout(output)});
+      outputs_.push_back(
+          {from, alike.from, alike.result, output.count, PinnedLayout(output), output.output});
     }
   }
 }
@@ -568,6 +569,16 @@ double PlaceProblem::OutputCost(const PlacedOutput& output, int32_t label) const
   const PlacedEdge edge{output.variable, 0, output.class_index, output.result};
   const Layout& layout = ResultLayout(output.variable, label, output.result);
   return output.count * pricing_.MoveOf(MovedBy(edge), layout, output.layout).us;
+}
+
+std::vector<std::pair<std::string, double>> PlaceProblem::OutputCosts(
+    const std::vector<int32_t>& labels) const {
+  std::vector<std::pair<std::string, double>> costs;
+  for (const PlacedOutput& output : outputs_) {
+    costs.emplace_back(output.output->name,
+                       OutputCost(output, labels[static_cast<size_t>(output.variable)]));
+  }
+  return costs;
 }
 
 double PlaceProblem::OutputCost(const std::vector<int32_t>& labels) const {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gt/placement/folding.h"
@@ -104,6 +105,8 @@ class PlaceProblem {
 
   // What it takes to give every rank the step's outputs that are no gradients.
   double OutputCost(const std::vector<int32_t>& labels) const;
+  // The same one by one. Outputs that are alike have the name of the first.
+  std::vector<std::pair<std::string, double>> OutputCosts(const std::vector<int32_t>& labels) const;
 
   // Costs with factors: of kernels by phase, of what can be hidden by phase.
   struct Weights {
@@ -118,6 +121,7 @@ class PlaceProblem {
   struct PlacedOutput {  // whole on every rank unless it is pinned
     int32_t variable = 0, class_index = 0, result = 0, count = 0;
     Layout layout = {};
+    const Output* output = nullptr;  // the first
   };
 
   void MakeStrategies();

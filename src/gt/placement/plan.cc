@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "gt/base/error.h"
@@ -59,6 +61,44 @@ void ReadUpstreamParameters(const Json& json, Plan& plan, std::string_view file)
   }
 }
 
+// To a thousandth of a nanosecond, so that files stay readable.
+double Rounded(double us) { return std::round(us * 1e6) / 1e6; }
+
+Json Rounded(const std::map<std::string, double>& times) {
+  Json json = Json::object();
+  for (const auto& [name, us] : times) json[name] = Rounded(us);
+  return json;
+}
+
+// A node: kernel, what is exchanged within it, and a list of the moves of its operands.
+Json TimesToJson(const PlanTimes& times) {
+  Json json{{"kept", Rounded(times.kept)},
+            {"updates", Rounded(times.updates)},
+            {"results", Rounded(times.results)},
+            {"nodes", Json::object()}};
+  for (const auto& [name, time] : times.nodes) {
+    Json moves = Json::array();
+    for (double us : time.moves_us) moves.push_back(Rounded(us));
+    json["nodes"][name] =
+        Json::array({Rounded(time.kernel_us), Rounded(time.collective_us), std::move(moves)});
+  }
+  return json;
+}
+
+PlanTimes TimesFromJson(const Json& json, std::string_view file) {
+  using Times = std::map<std::string, double>;
+  using Entry = std::tuple<double, double, std::vector<double>>;
+  PlanTimes times;
+  times.kept = Get<Times>(json, "kept", file);
+  times.updates = Get<Times>(json, "updates", file);
+  times.results = Get<Times>(json, "results", file);
+  for (auto& [name, entry] : Get<std::map<std::string, Entry>>(json, "nodes", file)) {
+    auto& [kernel_us, collective_us, moves_us] = entry;
+    times.nodes[name] = {kernel_us, collective_us, std::move(moves_us)};
+  }
+  return times;
+}
+
 }  // namespace
 
 Plan MakePlan(const PlaceProblem& problem, const Placement& placement, std::string title) {
@@ -82,7 +122,7 @@ Plan MakePlan(const PlaceProblem& problem, const Placement& placement, std::stri
       const std::string text = ToString(variable.layouts[label],
                                         pieces.results[static_cast<size_t>(variable.result)], mesh);
       ForEachMember(problem, of, variable.members, nodes, [&](const std::string& name) {
-        plan.kept[variable.result == 0 ? name : fmt::format("{}#{}", name, variable.result)] = text;
+        plan.kept[ValueName(name, variable.result)] = text;
       });
       continue;
     }
@@ -97,6 +137,7 @@ Plan MakePlan(const PlaceProblem& problem, const Placement& placement, std::stri
       }
     });
   }
+  plan.times = TimesOf(problem, placement.labels);
   return plan;
 }
 
@@ -115,6 +156,7 @@ std::string ToJson(const Plan& plan) {
   for (const auto& [name, layouts] : plan.nodes) {
     json["nodes"][name] = Json::array({layouts.operands, layouts.results});
   }
+  if (!plan.times.nodes.empty()) json["times_us"] = TimesToJson(plan.times);
   // Names may hold any bytes, JSON may not.
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -161,6 +203,7 @@ Plan PlanFromJson(std::string_view text, std::string_view file) {
     }
     plan.nodes[name] = {sides[0], sides[1]};
   }
+  if (json.contains("times_us")) plan.times = TimesFromJson(json["times_us"], file);
   return plan;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gt/placement/place.h"
+#include "gt/placement/plan_times.h"
 
 namespace gt::placement {
 
@@ -28,6 +29,7 @@ struct Plan {
   std::map<std::string, std::string> kept;    // values that are kept for several uses
   double step_us = 0, bound_us = 0;
   int64_t peak_bytes = 0;
+  PlanTimes times;  // empty in plans that do not list them
 };
 
 Plan MakePlan(const PlaceProblem& problem, const Placement& placement, std::string title);

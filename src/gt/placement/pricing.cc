@@ -1,6 +1,7 @@
 #include "gt/placement/pricing.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "gt/placement/solver/label_problem.h"
@@ -56,6 +57,36 @@ double KernelUs(const Node& node, SymbolValues symbols, const NodeShard& shard) 
   return std::max(ArithmeticOf(node, symbols, shard) / rate, memory);
 }
 
+// Ranks before an axis are as far apart as all axes after it together.
+int64_t RanksAfter(const DeviceMesh& mesh, int axis) {
+  int64_t ranks = 1;
+  for (int after = axis + 1; after < mesh.axes(); ++after) ranks *= mesh.size(after);
+  return ranks;
+}
+
+// Nodes are rounded down where they do not divide an axis.
+GroupSpan SpanOf(const DeviceMesh& mesh, int axis, int64_t gpus_per_node) {
+  const int64_t size = mesh.size(axis);
+  const int64_t per_node =
+      std::clamp<int64_t>(gpus_per_node / RanksAfter(mesh, axis), 1, std::max<int64_t>(1, size));
+  return {.nodes = size / per_node, .ranks_per_node = per_node};
+}
+
+// Of ranks that do not fill their nodes, of which nothing is known: rings, as PyTorch prices them.
+double UnknownClusterUs(Collective kind, double bytes, const DeviceMesh& mesh, int axis,
+                        int64_t gpus_per_node) {
+  constexpr double kBaseUs = 6.6, kNodeHopUs = 0.6, kNetworkHopUs = 2.7, kNetworkShare = 0.22;
+  constexpr double kNodeBytesPerUs = 87.7 * 1024 * 1024 * 1024 / 1e6;
+  constexpr double kAllToAllFactor = 5;
+  const int64_t ranks = mesh.size(axis);
+  const bool network = ranks * RanksAfter(mesh, axis) > gpus_per_node;
+  const auto hops = static_cast<double>((kind == Collective::kAllReduce ? 2 : 1) * (ranks - 1));
+  const double us =
+      kBaseUs + hops * (network ? kNetworkHopUs : kNodeHopUs) +
+      bytes * hops / static_cast<double>(ranks) / (kNodeBytesPerUs * (network ? kNetworkShare : 1));
+  return kind == Collective::kAllToAll ? kAllToAllFactor * us : us;
+}
+
 }  // namespace upstream
 
 // Shards of it follow each other in memory: nothing in front of it is longer than 1.
@@ -102,14 +133,21 @@ Pricing::Pricing(const DeviceMesh& mesh, const LinkModel& links, DeviceSpeed dev
                  CostFormulas formulas)
     : mesh_(mesh),
       links_(formulas == CostFormulas::kAutoparallel
-                 ? LinkModel(WithPublishedRamps(links.cluster()))
+                 ? LinkModel(WithPublishedFormulas(links.cluster()))
                  : links),
       device_(std::move(device)),
       formulas_(formulas) {
   for (int axes = 0; axes < 1 << mesh.axes(); ++axes) {
-    spans_[static_cast<size_t>(axes)] =
-        mesh.Span(static_cast<AxisMask>(axes), links.cluster().gpus_per_node);
+    spans_[static_cast<size_t>(axes)] = SpanOf(static_cast<AxisMask>(axes));
   }
+}
+
+GroupSpan Pricing::SpanOf(AxisMask axes) const {
+  const int64_t gpus_per_node = links_.cluster().gpus_per_node;
+  if (formulas_ == CostFormulas::kAutoparallel && std::has_single_bit(axes)) {
+    return upstream::SpanOf(mesh_, std::countr_zero(axes), gpus_per_node);
+  }
+  return mesh_.Span(axes, gpus_per_node);
 }
 
 double Pricing::KernelUs(const Node& node, SymbolValues symbols, const NodeShard& shard) const {
@@ -119,6 +157,10 @@ double Pricing::KernelUs(const Node& node, SymbolValues symbols, const NodeShard
 }
 
 double Pricing::CollectiveUs(Collective kind, double bytes, AxisMask axes) const {
+  const int64_t gpus_per_node = links_.cluster().gpus_per_node;
+  if (formulas_ == CostFormulas::kAutoparallel && mesh_.ranks() % gpus_per_node != 0) {
+    return upstream::UnknownClusterUs(kind, bytes, mesh_, std::countr_zero(axes), gpus_per_node);
+  }
   return links_.Microseconds(kind, static_cast<int64_t>(bytes), spans_[axes]);
 }
 

@@ -60,6 +60,7 @@ class Pricing {
   Move MoveOf(const Moved& tensor, const Layout& from, const Layout& to) const;
 
  private:
+  GroupSpan SpanOf(AxisMask axes) const;
   double CopyUs(double bytes) const;  // read and write them
   Move MoveAxisByAxis(const Moved& tensor, const Layout& from, const Layout& to) const;
   Move MoveTogether(const Moved& tensor, const Layout& from, const Layout& to) const;

@@ -329,8 +329,9 @@ std::ptrdiff_t PointBefore(const std::vector<double>& at, double x) {
 
 double Ramp::At(double bytes, double exponent) const {
   const double last = static_cast<double>(log2_factors.size() - 1);
+  const double units = between == Between::kPowerLaw ? bytes / 64 : std::floor(bytes / 64);
   // The logarithm of no bytes at all is minus infinity, which the clamp turns into the first entry.
-  const double position = std::clamp(std::log2(bytes / 64), 0.0, last);
+  const double position = std::clamp(std::log2(units), 0.0, last);
   const auto entry = static_cast<std::size_t>(position);
   double here = exponent * log2_factors[0];
   const auto next = [&](std::size_t i) {
@@ -424,16 +425,22 @@ Cluster ReadCluster(const std::filesystem::path& path) {
   return ParseCluster(text, path.string());
 }
 
-Cluster WithPublishedRamps(Cluster cluster) {
+Cluster WithPublishedFormulas(Cluster cluster) {
   auto* links = std::get_if<NcclLinks>(&cluster.links);
   if (links == nullptr) return cluster;
+  links->published = true;
   links->all_gather_ring.ramp.between = Ramp::Between::kStraight;
   links->all_reduce_ring.ramp.between = Ramp::Between::kStraight;
   if (links->all_reduce_nvls_tree) {
     links->all_reduce_nvls_tree->ramp.between = Ramp::Between::kStraight;
   }
   if (links->all_reduce_tree) {
-    for (Ramp& ramp : links->all_reduce_tree->ramps) ramp.between = Ramp::Between::kStep;
+    for (Ramp& ramp : links->all_reduce_tree->ramps) {
+      constexpr std::size_t kEntries = 23;  // larger messages have all of the bandwidth
+      ramp.log2_factors.resize(kEntries, ramp.log2_factors.back());
+      ramp.log2_factors.push_back(0);
+      ramp.between = Ramp::Between::kStep;
+    }
   }
   links->all_to_all_network.ramp.between = Ramp::Between::kStep;
   return cluster;

@@ -54,7 +54,7 @@ using PerProtocol = std::array<double, kProtocols>;
 // bytes; smaller messages use the first entry and larger ones the last. Between entries the factor
 // follows a power law, and no entry is more than twice the one before it: so time never falls when
 // a message grows. (With steps or straight lines between entries it would. Those are there to
-// reproduce published figures.)
+// reproduce published figures, and count whole units of 64 bytes.)
 struct Ramp {
   enum class Between : uint8_t { kPowerLaw, kStraight, kStep };
 
@@ -165,6 +165,9 @@ struct NcclLinks {
   std::optional<NvlsTree> all_reduce_nvls_tree;
   NodeLinks all_to_all_node;
   AllToAllNetwork all_to_all_network;
+  // As AutoParallel's cost model reads the same numbers, also where they say little of real links; see
+  // WithPublishedFormulas.
+  bool published = false;
 };
 
 // Zeros: not known.
@@ -200,8 +203,10 @@ struct Cluster {
 Cluster ParseCluster(std::string_view text, std::string_view file);
 Cluster ReadCluster(const std::filesystem::path& path);
 
-// The same cluster with ramps read as AutoParallel's cost model reads them: trees and all-to-alls in
-// steps, all others along straight lines.
-Cluster WithPublishedRamps(Cluster cluster);
+// The same cluster with its numbers read as AutoParallel's cost model reads them. Ramps of trees and
+// all-to-alls go in steps, all others along straight lines. A ring that
+// sums over two nodes is as fast as one within a node. Numbers of nodes that were not measured (all but
+// 2, 4, 8, 16 and 32) are those of a model of NCCL's choice between algorithms instead.
+Cluster WithPublishedFormulas(Cluster cluster);
 
 }  // namespace gt

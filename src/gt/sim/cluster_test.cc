@@ -242,9 +242,10 @@ TEST(RampTest, ExponentsKeepStepsTwofold) {
 // The other ways to read a ramp agree with the power law at its entries only.
 TEST(RampTest, StraightLinesAndSteps) {
   Ramp ramp = MakeRamp({0.4, 0.5, 0.8});
-  const double middle = 128 * std::sqrt(2.0);
+  const double middle = 192;
   ramp.between = Ramp::Between::kStraight;
-  EXPECT_NEAR(ramp.At(middle), 0.65, 1e-12);
+  EXPECT_NEAR(ramp.At(middle), 0.5 + 0.3 * std::log2(1.5), 1e-12);
+  EXPECT_NEAR(ramp.At(191), 0.5, 1e-12) << "units of 64 bytes count";
   EXPECT_NEAR(ramp.At(128), 0.5, 1e-12);
   ramp.between = Ramp::Between::kStep;
   EXPECT_NEAR(ramp.At(middle), 0.5, 1e-12);

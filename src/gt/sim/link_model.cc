@@ -1,6 +1,7 @@
 #include "gt/sim/link_model.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -47,26 +48,38 @@ double RingLatencyUs(const Ring& ring, std::size_t protocol, double bytes, const
       ring.base_latency_us[protocol] +
       rounds * (within_nodes * ring.gpu_hop_latency_us[protocol] + between_nodes * hop) +
       ring.node_latency_us * span.nodes * crowding;
-  const bool large = bytes >= ring.large_message_bytes_per_rank * span.ranks;
+  const bool large = rounds > 1 && bytes >= ring.large_message_bytes_per_rank * span.ranks;
   return protocol == kProtocolSimple && large ? latency * ring.large_message_latency_factor
                                               : latency;
 }
 
-double RingRamp(const Ring& ring, double bytes, const Span& span, double gpus_per_node) {
+// Levels of a tree over the nodes.
+double LevelsOf(const Span& span, bool published) {
+  const double levels = std::log2(span.nodes);
+  return published ? std::floor(levels) : levels;
+}
+
+double RingRamp(const Ring& ring, double bytes, const Span& span, double gpus_per_node,
+                bool published) {
   if (ring.ramp_full_nodes_only && span.per_node < gpus_per_node) return 1;
-  const double doublings = std::max(0.0, std::log2(span.nodes / kShallowNodes));
+  const double doublings = std::max(0.0, LevelsOf(span, published) - std::log2(kShallowNodes));
   return ring.ramp.At(bytes / span.ranks, 1 + ring.ramp_deepening * doublings);
 }
 
+// What all network cards of a node carry that have a rank.
+double NodeBandwidth(const Ring& ring, const Span& span) {
+  return std::min(ring.node_bandwidth_gb_per_s, ring.rank_bandwidth_gb_per_s * span.per_node);
+}
+
 // `rounds` is how often the data goes around: once to gather it, twice to add and gather it.
-double RingUs(const Ring& ring, double bytes, const Span& span, double rounds,
-              double gpus_per_node) {
-  const double bus =
-      std::min(ring.node_bandwidth_gb_per_s, ring.rank_bandwidth_gb_per_s * span.per_node);
+double RingUs(const Ring& ring, double bytes, const Span& span, double rounds, double gpus_per_node,
+              bool published) {
+  const double bus = published && rounds > 1 && span.nodes <= 2 ? ring.node_bandwidth_gb_per_s
+                                                                : NodeBandwidth(ring, span);
   const PerProtocol& limits =
       span.nodes > 2 ? ring.protocol_limit_gb_per_s : ring.two_node_protocol_limit_gb_per_s;
   const double message_per_link = span.ranks / (rounds * (span.ranks - 1));
-  const double ramp = RingRamp(ring, bytes, span, gpus_per_node);
+  const double ramp = RingRamp(ring, bytes, span, gpus_per_node, published);
   double fastest = std::numeric_limits<double>::infinity();
   for (std::size_t p = 0; p < kProtocols; ++p) {
     const double link = std::min(limits[p], ring.protocol_share[p] * bus);
@@ -99,12 +112,12 @@ PerProtocol TreeBandwidth(const Tree& tree, const Span& span) {
   return bandwidth;
 }
 
-double TreeUs(const Tree& tree, double bytes, const Span& span) {
+double TreeUs(const Tree& tree, double bytes, const Span& span, bool published) {
   const PerProtocol bandwidth = TreeBandwidth(tree, span);
   double fastest = std::numeric_limits<double>::infinity();
   for (std::size_t p = 0; p < kProtocols; ++p) {
     const double up_or_down = (span.per_node - 1) * tree.gpu_hop_latency_us[p] +
-                              std::log2(span.nodes) * tree.node_hop_latency_us[p];
+                              LevelsOf(span, published) * tree.node_hop_latency_us[p];
     const double message = Rounded(bandwidth[p] / 2, tree.bandwidth_step_gb_per_s);
     const double time =
         tree.base_latency_us[p] + 2 * up_or_down + WireUs(bytes, message * tree.ramps[p].At(bytes));
@@ -120,16 +133,54 @@ double NvlsTreeUs(const NvlsTree& tree, double bytes, const Span& span) {
          WireUs(bytes, bandwidth.Linear(span.per_node) * tree.ramp.At(bytes / span.ranks));
 }
 
+// Numbers of nodes of which rings and trees were measured.
+bool IsMeasured(const Span& span) {
+  constexpr std::array<double, 5> kNodes = {2, 4, 8, 16, 32};
+  return std::find(kNodes.begin(), kNodes.end(), span.nodes) != kNodes.end();
+}
+
+// The published model of sums over other numbers of nodes, three or more: NCCL's algorithms with the
+// constants of its source, on 16 channels.
+double UnmeasuredAllReduceUs(const NcclLinks& links, double bytes, const Span& span) {
+  const double bus = NodeBandwidth(links.all_reduce_ring, span);
+  const double message_per_link = span.ranks / (2 * (span.ranks - 1));
+  const bool lone = span.per_node == 1;
+  const double lone_hop_us = links.all_reduce_ring.lone_rank_hop_latency_us[kProtocolSimple];
+  // The switches of nodes add up, and one network card or a tree connects them.
+  constexpr double kSwitchUs = 25, kSwitchHopUs = 18, kTreeHopUs = 20.9;
+  const double by_switch =
+      kSwitchUs + (lone ? lone_hop_us : kSwitchHopUs) +
+      WireUs(bytes, links.all_reduce_ring.rank_bandwidth_gb_per_s * message_per_link);
+  const double by_switch_tree = kSwitchUs +
+                                2 * LevelsOf(span, true) * (lone ? lone_hop_us : kTreeHopUs) +
+                                WireUs(bytes, bus * message_per_link);
+  double fastest = std::min(by_switch, by_switch_tree);
+  if (links.all_reduce_tree) {
+    Tree tree = *links.all_reduce_tree;
+    tree.rank_bandwidth_gb_per_s = bus / span.per_node;
+    tree.tree_efficiency = 1;
+    tree.channels_per_rank = tree.max_channels = 16;
+    tree.bandwidth_step_gb_per_s = 0;
+    fastest = std::min(fastest, TreeUs(tree, bytes, span, /*published=*/true));
+  }
+  return fastest;
+}
+
 double AllGatherUs(const NcclLinks& links, double bytes, const Span& span, double gpus_per_node) {
   if (span.nodes == 1) return NodeUs(links.all_gather_node, bytes, span.ranks);
-  return RingUs(links.all_gather_ring, bytes, span, 1, gpus_per_node);
+  const bool measured = !links.published || IsMeasured(span);
+  return RingUs(measured ? links.all_gather_ring : links.all_reduce_ring, bytes, span, 1,
+                gpus_per_node, links.published);
 }
 
 double AllReduceUs(const NcclLinks& links, double bytes, const Span& span, double gpus_per_node) {
   if (span.nodes == 1) return NodeUs(links.all_reduce_node, bytes, span.ranks);
-  double fastest = RingUs(links.all_reduce_ring, bytes, span, 2, gpus_per_node);
+  double fastest = RingUs(links.all_reduce_ring, bytes, span, 2, gpus_per_node, links.published);
+  if (links.published && !IsMeasured(span)) {
+    return std::min(fastest, UnmeasuredAllReduceUs(links, bytes, span));
+  }
   if (links.all_reduce_tree) {
-    fastest = std::min(fastest, TreeUs(*links.all_reduce_tree, bytes, span));
+    fastest = std::min(fastest, TreeUs(*links.all_reduce_tree, bytes, span, links.published));
   }
   if (const std::optional<NvlsTree>& tree = links.all_reduce_nvls_tree;
       tree && span.per_node >= tree->bandwidth_gb_per_s.at.front()) {
@@ -143,10 +194,12 @@ double AllToAllUs(const NcclLinks& links, double bytes, const Span& span) {
   const AllToAllNetwork& network = links.all_to_all_network;
   const double remote_bytes = bytes * (span.ranks - span.per_node) / span.ranks;
   // With more nodes more messages are in flight at the same time, and their ramps overlap.
-  const double missing = (1 - network.ramp.At(bytes / span.ranks)) / std::log2(span.nodes);
+  const double missing =
+      (1 - network.ramp.At(bytes / span.ranks)) / LevelsOf(span, links.published);
   const double bandwidth = network.rank_bandwidth_gb_per_s * (1 - network.node_loss / span.nodes);
-  return network.latency_us.Logarithmic(span.nodes) +
-         WireUs(remote_bytes, bandwidth * (1 - missing));
+  const double latency = links.published ? network.latency_us.Linear(span.nodes)
+                                         : network.latency_us.Logarithmic(span.nodes);
+  return latency + WireUs(remote_bytes, bandwidth * (1 - missing));
 }
 
 double CollectiveUs(const NcclLinks& links, Collective kind, double bytes, const Span& span,

@@ -95,6 +95,39 @@ TEST(LinkModelTest, FollowsTheClosedForms) {
   EXPECT_NEAR(model.Microseconds(Collective::kAllToAll, 0, {64, 8}), 580, 1e-9);
 }
 
+// What AutoParallel's cost model says of H100 nodes, to a thousandth of a microsecond: where it parts
+// from the closed forms (sums over two nodes, the smallest and the largest messages), and for numbers
+// of nodes that were not measured.
+TEST(LinkModelTest, FollowsThePublishedFormulas) {
+  const LinkModel model(WithPublishedFormulas(Model("h100").cluster()));
+  struct Golden {
+    Collective kind;
+    std::int64_t bytes;
+    GroupSpan span;
+    double us;
+  };
+  const Golden goldens[] = {
+      {Collective::kAllReduce, 4718592, {2, 1}, 66.402},
+      {Collective::kAllReduce, 1024 * kMiB, {2, 2}, 5116.325},
+      {Collective::kAllReduce, 1024 * kMiB, {32, 2}, 26087.173},
+      {Collective::kAllGather, 2805, {4, 8}, 55.994},
+      {Collective::kAllGather, 16 * kMiB, {3, 8}, 230.300},
+      {Collective::kReduceScatter, kMiB, {6, 1}, 235.843},
+      {Collective::kAllGather, 8 * kMiB, {64, 1}, 13134.416},
+      {Collective::kAllReduce, 16 * kMiB, {3, 8}, 167.289},
+      {Collective::kAllReduce, kMiB, {3, 1}, 66.962},
+      {Collective::kAllReduce, 256 * kMiB, {12, 4}, 2778.831},
+      {Collective::kAllReduce, 262144, {64, 8}, 53.465},
+      {Collective::kAllReduce, 4096 * kMiB, {64, 2}, 85504.057},
+      {Collective::kAllToAll, kMiB, {3, 4}, 86.311},
+      {Collective::kAllToAll, 64 * kMiB, {64, 8}, 1760.002},
+  };
+  for (const Golden& golden : goldens) {
+    EXPECT_NEAR(model.Microseconds(golden.kind, golden.bytes, golden.span), golden.us, 1e-3)
+        << golden.bytes << " bytes on " << golden.span.nodes << "x" << golden.span.ranks_per_node;
+  }
+}
+
 // A100 nodes without switches fit the same closed forms: within a node a ring of 87.7 GB/s with
 // 3.4 us per step. With two nodes NCCL's model takes that bandwidth for the network as well.
 constexpr const char* kA100 = R"(
