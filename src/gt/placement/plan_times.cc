@@ -37,7 +37,10 @@ class Walk {
  private:
   struct Source {
     int32_t class_index, member, result;
-    auto operator<=>(const Source&) const = default;
+    bool operator<(const Source& other) const {
+      return std::tie(class_index, member, result) <
+             std::tie(other.class_index, other.member, other.result);
+    }
   };
 
   Source SourceOf(const Value& value) const {

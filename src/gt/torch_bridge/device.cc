@@ -26,15 +26,16 @@
 namespace gt {
 namespace {
 
-// Some virtual machines show the AMX tile unit in CPUID but do not let programs use it; oneDNN
-// believes CPUID, and the first bf16 product dies with an illegal instruction.
+// Some virtual machines show the AMX tile unit in CPUID but do not let programs use it, or do not say how
+// large its tiles are. oneDNN believes the first, and the first bf16 product dies with an illegal instruction.
 bool AmxShownButRefused() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  constexpr unsigned kFeatures = 7, kTiles = 0x1d;
   constexpr unsigned kAmxTile = 1u << 24;
-  if ((d & kAmxTile) == 0) return false;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(kFeatures, 0, &a, &b, &c, &d) == 0 || (d & kAmxTile) == 0) return false;
+  const bool has_palettes = __get_cpuid_count(kTiles, 0, &a, &b, &c, &d) != 0 && a > 0;
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0;
+  return !has_palettes || syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0;
 }
 
 struct CudaLoad {
