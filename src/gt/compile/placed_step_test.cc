@@ -19,7 +19,8 @@ void UseFlexAndDropout(Config& config) {
   config.model.dropout = 0.1;
 }
 
-void ExpectRandomPlans(const Case& which, int count, uint64_t first_seed = 0) {
+void ExpectRandomPlans(const Case& which, int count, uint64_t first_seed = 0,
+                       bool sum_means = false) {
   WholeStep whole(which);
   const LinkModel links(ReadCluster(ClusterPath("h100")));
   const placement::Pricing pricing(whole.mesh, links, SpeedOf("hopper"));
@@ -27,6 +28,7 @@ void ExpectRandomPlans(const Case& which, int count, uint64_t first_seed = 0) {
   for (bool fold : {true, false}) {
     placement::ProblemOptions options;
     options.fold = fold;
+    options.sum_means = sum_means;
     const placement::PlaceProblem problem(*whole.captured.graph, pricing, options);
     for (int i = 0; i < (count + 1) / 2; ++i) {
       const uint64_t seed = first_seed + static_cast<uint64_t>(i) * 2 + (fold ? 0 : 1);
@@ -60,6 +62,10 @@ TEST(PlacedStep, RandomPlansOfDenseModels) {
   ExpectRandomPlans({.mesh = "4"}, 2);
   ExpectRandomPlans({.mesh = "2x2"}, 2);
   ExpectRandomPlans({.model = "qwen3", .mesh = "2x2"}, 2);
+}
+
+TEST(PlacedStep, RandomPlansThatSumMeans) {
+  ExpectRandomPlans({.mesh = "2x2"}, 4, 0, /*sum_means=*/true);
 }
 
 TEST(PlacedStep, RandomPlansOfUnevenShards) {

@@ -142,7 +142,11 @@ class Proof {
       return ComputeMasked(rank, std::move(sizes), std::move(operands));
     }
     if (row_.method != ShardMethod::kSliced) {
-      return call_.call(LocalArguments(call_.op, call_.args, sizes), operands);
+      Tensors results = call_.call(LocalArguments(call_.op, call_.args, sizes), operands);
+      if (row_.method == ShardMethod::kAveraged) {
+        for (at::Tensor& result : results) result = result / ranks_;
+      }
+      return results;
     }
     Tensors results = call_.call(call_.args, operands);
     for (size_t i = 0; i < results.size(); ++i) {

@@ -184,6 +184,10 @@ TEST(ShardedKernels, WrongRowsAreFound) {
   EXPECT_NE(check("aten::view", {OperandRef{0}, Shape{Dim(15)}}, {Randn({5, 3})},
                   [](ShardingContext& ctx) { ctx.Add({.operands = {0}, .results = {0}}); }),
             "");
+  // Means that are added up as they are.
+  EXPECT_NE(check("aten::mean", {OperandRef{0}, std::monostate()}, {Randn({6})},
+                  [](ShardingContext& ctx) { ctx.Add({.operands = {0}, .results = {-2}}); }),
+            "");
   // Indices that are not masked, and statistics that are not counted.
   EXPECT_NE(check("aten::embedding", {OperandRef{0}, OperandRef{1}, Dim(-1), false, false},
                   {Randn({4, 3}), at::arange(4)},

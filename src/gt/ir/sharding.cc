@@ -36,6 +36,7 @@ std::string RowText(const ShardingRow& row) {
   if (row.method == ShardMethod::kStatistics) text += fmt::format(" statistics {}", row.statistics);
   if (row.method == ShardMethod::kRandom) text += " random";
   if (row.method == ShardMethod::kSliced) text += " sliced";
+  if (row.method == ShardMethod::kAveraged) text += " averaged";
   if (row.even) text += " even";
   if (row.multiple > 1) text += fmt::format(" multiple {}", row.multiple);
   return text;

@@ -36,6 +36,8 @@ enum class ShardMethod : uint8_t {
   kRandom,
   // Each rank makes the whole, which takes no time to speak of, and keeps its shard. (arange)
   kSliced,
+  // A mean of a shard is divided by the number of ranks, to be a summand of the mean of all. (mean)
+  kAveraged,
 };
 
 // One way: the state of each operand (Node::operands()) and each result. A plain one that cuts

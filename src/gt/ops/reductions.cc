@@ -263,7 +263,7 @@ void RowLogSumExpRule(RuleContext& ctx) {
 
 enum class Reduction : uint8_t {
   kOther,  // no sum: what is reduced stays whole
-  kMean,   // linear, but the shards' means would have to be weighted
+  kMean,   // linear, a sum of the means of shards that are equally long
   kCount,  // a sum of something that is not linear in the operand
   kSum,
 };
@@ -285,6 +285,9 @@ void ReduceSharding(ShardingContext& ctx) {
     RowMaker row(ctx);
     row.Operand(0, static_cast<ShardState>(d));
     if (!gone) row.Results(at).Add();
+    if (gone && kind == Reduction::kMean) {
+      row.Results(kPartial).Method(ShardMethod::kAveraged).Even().Add();
+    }
     if (gone && kind >= Reduction::kCount) row.Results(kPartial).Add();
     if (!gone || keep) ++at;
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <sstream>
 #include <string>
@@ -20,9 +21,10 @@ using namespace placement;
 
 struct Oracle {
   const char* name;
-  const char* step;   // tests/placement/<step>.gtir
-  const char* plan;   // tests/placement/<plan>.plan
-  const char* batch;  // hint of the first dimension
+  const char* step;        // tests/placement/<step>.gtir
+  const char* plan;        // tests/placement/<plan>.plan
+  const char* batch;       // hint of the first dimension
+  const char* sizes = "";  // other sizes than the step's: "4096=2048 128=64"
   const char* mesh;
   bool finest_parameters;
   const char* pins;
@@ -41,12 +43,35 @@ std::string ReadTestFile(const std::string& name) {
   return ReadWholeFile(GT_SOURCE_DIR "/tests/placement/" + name);
 }
 
+// Replaces numbers, all at the same time.
+std::string WithSizes(const std::string& text, const std::string& sizes) {
+  std::map<std::string, std::string> changed;
+  std::istringstream list(sizes);
+  for (std::string size; list >> size;) {
+    const size_t equal = size.find('=');
+    changed[size.substr(0, equal)] = size.substr(equal + 1);
+  }
+  std::string result;
+  for (size_t i = 0; i < text.size();) {
+    const auto part_of_word = [](char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; };
+    size_t end = i;
+    while (end < text.size() && part_of_word(text[end])) ++end;
+    if (end == i) ++end;
+    const std::string word = text.substr(i, end - i);
+    const auto found = changed.find(word);
+    result += found == changed.end() ? word : found->second;
+    i = end;
+  }
+  return result;
+}
+
 std::string ReadStep(const Oracle& oracle) {
   std::string text = ReadTestFile(std::string(oracle.step) + ".gtir");
   const size_t hint = text.find("hint ");
   if (hint == std::string::npos) return text;
   const size_t begin = hint + 5;
-  return text.replace(begin, text.find(',', begin) - begin, oracle.batch);
+  text.replace(begin, text.find(',', begin) - begin, oracle.batch);
+  return WithSizes(text, oracle.sizes);
 }
 
 // A plan, with what it costs.
@@ -314,6 +339,102 @@ w2.weight -> S(0)S(1) 0
      .objective_us = 36416.7530,
      .lower_by_us = 0,
      .kernels_us = 18859.0640,
+     .moves_us = {},
+     .parameters = R"(
+tok_embeddings.weight -> S(1)S(1) 0
+attention.wq.weight -> S(0)S(0) 0
+attention.wk.weight -> S(0)S(0) 0
+attention.wv.weight -> S(0)S(0) 0
+attention.wo.weight -> S(0)S(0) 0
+feed_forward.w1.weight -> S(0)S(0) 0
+feed_forward.w2.weight -> S(0)S(1) 0
+feed_forward.w3.weight -> S(0)S(0) 0
+attention_norm.weight -> S(0)S(0) 0
+ffn_norm.weight -> S(0)S(0) 0
+norm.weight -> S(0)S(0) 0
+output.weight -> S(0)S(0) 0
+)"},
+    // Three nodes, of which nothing was measured.
+    {.name = "Ffn3x8",
+     .step = "ffn",
+     .plan = "ffn_3x8",
+     .batch = "6144",
+     .mesh = "3x8",
+     .finest_parameters = true,
+     .pins = "x=S(0)R bias=S(0)R dy=S(0)R y=S(0)R add=S(0)R add_1=S(0)R",
+     .objective_us = 808.5269,
+     .lower_by_us = 0,
+     .kernels_us = 191.5124,
+     .moves_us = {{1, 79.582}, {2, 94.924}, {1, 129.501}, {1, 209.083}},
+     .parameters = R"(
+linear1.weight -> S(0)S(1) 0
+linear2.weight -> S(1)S(0) 0
+)"},
+    // Ranks that do not fill their nodes.
+    {.name = "Ffn3x4",
+     .step = "ffn",
+     .plan = "ffn_3x4",
+     .batch = "6144",
+     .mesh = "3x4",
+     .finest_parameters = true,
+     .pins = "x=S(0)R bias=S(0)R dy=S(0)R y=S(0)R add=S(0)R add_1=S(0)R",
+     .objective_us = 1093.8903,
+     .lower_by_us = 0,
+     .kernels_us = 193.9526,
+     .moves_us = {{2, 146.973}, {1, 149.023}, {1, 153.973}, {1, 295.996}},
+     .parameters = R"(
+linear1.weight -> S(0)S(1) 0
+linear2.weight -> S(1)S(0) 0
+)"},
+    {.name = "Ffn4x8x4",
+     .step = "ffn",
+     .plan = "ffn_4x8x4",
+     .batch = "8192",
+     .mesh = "4x8x4",
+     .finest_parameters = true,
+     .pins = "x=S(0)RR bias=S(0)RR dy=S(0)RR y=S(0)RR add=S(0)RR add_1=S(0)RR",
+     .objective_us = 431.2247,
+     .lower_by_us = 0,
+     .kernels_us = 59.8408,
+     .moves_us = {{2, 40.875}, {1, 50.545}, {2, 116.044}},
+     .parameters = R"(
+linear1.weight -> S(0)S(0)S(0) 0
+linear2.weight -> S(0)S(0)S(1) 0
+)"},
+    // Sums over two nodes.
+    {.name = "Block2x128",
+     .step = "transformer_block",
+     .plan = "transformer_block_2x128",
+     .batch = "16",
+     .mesh = "2x128",
+     .finest_parameters = true,
+     .pins = "x=S(0)R dy=S(0)R y=S(0)R dx=S(0)R",
+     .objective_us = 6329.6602,
+     .lower_by_us = 1,
+     .kernels_us = 714.5386,
+     .moves_us = {{8, 27.984}, {2, 66.402}, {2, 71.552}, {2, 575.984}, {1, 603.968}, {5, 666.681}},
+     .parameters = R"(
+wq.weight -> S(0)S(1) 0
+wk.weight -> S(0)S(1) 0
+wv.weight -> S(0)S(1) 0
+wo.weight -> S(1)S(0) 0
+w1.weight -> S(0)S(0) 0
+w2.weight -> S(0)S(1) 0
+)"},
+    // One layer with the widths of Llama-3-1B on sequences of 2048 tokens. Features are cut between blocks,
+    // so that norms sum means.
+    {.name = "Llama3Layer1b8x8",
+     .step = "llama3_layer",
+     .plan = "llama3_1b_layer_8x8",
+     .batch = "16",
+     .sizes = "8192=2048 4096=2048 14336=8192 1024=512 128=64 64=32 33554432=4194304 "
+              "8388608=1048576",
+     .mesh = "8x8",
+     .finest_parameters = true,
+     .pins = "tokens=S(0)R dlogits=S(0)S(2) logits=S(0)S(2)",
+     .objective_us = 10048.3861,
+     .lower_by_us = 0,
+     .kernels_us = 2808.6437,
      .moves_us = {},
      .parameters = R"(
 tok_embeddings.weight -> S(1)S(1) 0

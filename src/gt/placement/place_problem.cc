@@ -120,6 +120,7 @@ bool PlaceProblem::IsAllowed(AxisUse use, bool parameter, ShardState state,
 
 // Of a node of that class.
 bool PlaceProblem::IsAllowed(size_t class_index, const PieceRow& row, int axis) const {
+  if (!IsKnown(*ClassAt(static_cast<int32_t>(class_index)).node, row)) return false;
   if (options_.axes.empty()) return true;
   const AxisUse use = options_.axes[static_cast<size_t>(axis)];
   // Gradients end where their parameters are, but they are made of parts of the batch.
@@ -145,6 +146,17 @@ bool PlaceProblem::IsAllowed(size_t class_index, const PieceRow& row, int axis) 
     if (!allowed(row.operands[i], pieces.operands[i])) return false;
   }
   return true;
+}
+
+// AutoParallel reaches no way in which ranks mask indices or combine statistics, and cuts no dimension
+// that a view has expanded.
+bool PlaceProblem::IsKnown(const Node& node, const PieceRow& row) const {
+  if (pricing_.formulas() != CostFormulas::kAutoparallel) {
+    return row.method != ShardMethod::kAveraged || options_.sum_means;
+  }
+  const bool expands = node.op().is_view() && row.operands[0] == kWhole && row.results[0] >= 0;
+  return row.method != ShardMethod::kMaskedIndices && row.method != ShardMethod::kStatistics &&
+         !expands;
 }
 
 // A pin of one member holds for its whole class.

@@ -63,6 +63,9 @@ struct ProblemOptions {
   bool reshard_after_forward = true;
   // Every parameter is cut as finely as its best layout allows, as AutoParallel's default demands.
   bool finest_parameters = false;
+  // Means along a dimension that is cut are summed over ranks. A norm is then no longer one kernel, which
+  // only AutoParallel's costs ignore: with them means are summed in any case.
+  bool sum_means = false;
   std::vector<Pin> pins = {};
 };
 
@@ -128,6 +131,7 @@ class PlaceProblem {
   void FindBatch();
   bool IsAllowed(AxisUse use, bool parameter, ShardState state, const Pieces& pieces) const;
   bool IsAllowed(size_t class_index, const PieceRow& row, int axis) const;
+  bool IsKnown(const Node& node, const PieceRow& row) const;
   void ApplyPins();
   Layout PinnedLayout(const FoldedOutput& output) const;
   void KeepFinestParameters();

@@ -130,5 +130,19 @@ TEST(Strategies, OfInputs) {
   }
 }
 
+// A mean of shards that are equally long is a sum of their means.
+TEST(Strategies, MeansOfShardsAreSummed) {
+  const Listed even(
+      "graph @g(%x: input \"x\" f32[16, 64]) {\n  %y = aten::mean.dim(%x, dim = [1]) : f32[16]\n"
+      "  return result \"y\" %y\n}",
+      "8");
+  EXPECT_EQ(even.Texts(), (std::set<std::string>{"R -> R", "S(0) -> S(0)", "S(1) -> P", "P -> P"}));
+  const Listed uneven(
+      "graph @g(%x: input \"x\" f32[16, 60]) {\n  %y = aten::mean.dim(%x, dim = [1]) : f32[16]\n"
+      "  return result \"y\" %y\n}",
+      "8");
+  EXPECT_EQ(uneven.Texts(), (std::set<std::string>{"R -> R", "S(0) -> S(0)", "P -> P"}));
+}
+
 }  // namespace
 }  // namespace gt::strategies_test

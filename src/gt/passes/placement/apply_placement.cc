@@ -151,7 +151,7 @@ class Rewriter {
 
   std::vector<Value*> Compute(ShardedCall& call, const NodeLayouts& layouts) {
     const Node& node = call.node;
-    AxisList masked, statistics, random, sliced, travels;
+    AxisList masked, statistics, random, sliced, averaged, travels;
     for (int number = 0; number < mesh().axes(); ++number) {
       if (node.result_count() == 0) break;
       const auto axis = static_cast<int8_t>(number);
@@ -172,6 +172,9 @@ class Rewriter {
         case ShardMethod::kSliced:
           sliced.push_back(axis);
           break;
+        case ShardMethod::kAveraged:
+          averaged.push_back(axis);
+          break;
       }
     }
     if (!travels.empty()) return Travel(call, travels);
@@ -186,6 +189,10 @@ class Rewriter {
     if (!masked.empty()) {
       call.axes = InOrder(masked, call.operands_at[0].order);
       return calls_.Masked(call);
+    }
+    if (!averaged.empty()) {
+      call.axes = averaged;
+      return calls_.Averaged(call);
     }
     const Node* made = nodes_.Emit(node, call.operands, call.args);
     std::vector<Value*> results;

@@ -3,8 +3,8 @@
 // Every node is inferred again at local shapes: the rules of operators check that shards fit together.
 // Wherever a plan has a value in another layout than its user wants, it is moved (moves.h), once for
 // all users that want the same. What a rank does beyond calling an operator on its shards (masked
-// indices, statistics, random numbers, rows that travel to their experts) is in sharded_calls.h and
-// expert_moves.h.
+// indices, statistics, means, random numbers, rows that travel to their experts) is in sharded_calls.h
+// and expert_moves.h.
 //
 // Invariants:
 //   - The graphs of all ranks launch the same collectives in the same order.

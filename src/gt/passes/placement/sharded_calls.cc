@@ -170,6 +170,14 @@ std::vector<Value*> ShardedCalls::WithStatistics(const ShardedCall& call) {
   return {result};
 }
 
+std::vector<Value*> ShardedCalls::Averaged(const ShardedCall& call) {
+  Value* mean = emit_(call.node, call.operands, call.args)->result();
+  return {make_.Make("aten::div.Tensor")
+              .Set("self", mean)
+              .Set("other", Dim(make_.rank().SizeOf(call.axes)))
+              .Result()};
+}
+
 Value* ShardedCalls::InFloat(Value* x) {
   if (x->type().dtype == DType::kFloat32 || x->type().dtype == DType::kFloat64) return x;
   return make_.Make("aten::_to_copy").Set("self", x).Set("dtype", DType::kFloat32).Result();

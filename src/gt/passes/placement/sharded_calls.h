@@ -33,6 +33,8 @@ class ShardedCalls {
   // Results in the order of the node's.
   std::vector<Value*> Masked(ShardedCall call);
   std::vector<Value*> WithStatistics(const ShardedCall& call);
+  // Shards are equally long: the mean of all is the sum of their means, divided by their number.
+  std::vector<Value*> Averaged(const ShardedCall& call);
   // Makes all of it, with the arguments and operands of the whole, and takes the shard. What was drawn is
   // alive as long as that takes, no longer.
   std::vector<Value*> Sliced(const ShardedCall& call, std::vector<Value*> whole_operands);
