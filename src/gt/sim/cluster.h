@@ -204,8 +204,8 @@ Cluster ParseCluster(std::string_view text, std::string_view file);
 Cluster ReadCluster(const std::filesystem::path& path);
 
 // The same cluster with its numbers read as AutoParallel's cost model reads them. Ramps of trees and
-// all-to-alls go in steps, all others along straight lines. A ring that
-// sums over two nodes is as fast as one within a node. Numbers of nodes that were not measured (all but
+// all-to-alls go in steps, all others along straight lines. A ring that sums over two nodes is as fast as
+// one within a node. Numbers of nodes that were not measured (all but
 // 2, 4, 8, 16 and 32) are those of a model of NCCL's choice between algorithms instead.
 Cluster WithPublishedFormulas(Cluster cluster);
 
