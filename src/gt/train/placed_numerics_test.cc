@@ -3,7 +3,8 @@
 // can be cut.
 //
 // One test for each line of the table, so that they can run side by side, such as
-// GT_HOME=... gt_torch_tests --gtest_filter='*PlacedNumerics*deepseek_v3*'.
+// GT_HOME=... gt_torch_tests --gtest_filter='*PlacedNumerics*deepseek_v3*'. Lines for all meshes in one
+// process share what one rank computes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,21 +16,14 @@
 
 #include "gt/base/error.h"
 #include "gt/compile/find_placement.h"
-#include "gt/compile/placed_step_test_util.h"
 #include "gt/placement/sending_rows.h"
 #include "gt/sim/cluster_path.h"
 #include "gt/sim/node_cost.h"
 #include "gt/storage/file_writer.h"
-#include "gt/testing/temp_folder.h"
-#include "gt/train/job_test_util.h"
+#include "gt/train/placed_numerics_test_util.h"
 
 namespace gt::placed_numerics_test {
 namespace {
-
-using placed_step_test::WholeStep;
-using placement::DeviceMesh;
-
-constexpr int64_t kLength = 16, kSteps = 20;
 
 struct Numbers {
   double first_loss = 0, gradients = 0, losses = 0;
@@ -39,7 +33,7 @@ constexpr Numbers kBars = {1e-6, 1e-5, 1e-5};
 // In bfloat16 no such bar fits. A sum of parts that are rounded is not the rounded sum, and how far one
 // rank is from float32 is itself a matter of chance: of one gradient that is small against what it is
 // computed from, another order of summation gives twice the error or half of it. So the bar is made of
-// several results of one rank that are equally right (EquallyRightSteps, EquallyRightJobs): a placed job is
+// several results of one rank that are equally right (OneRank): a placed job is
 // not much farther from float32 than the farthest of them.
 //
 // "Not much": one rank rounds a sum once, a plan each of its n parts as well. Parts of terms of either sign
@@ -64,75 +58,10 @@ struct Rounding {
   std::string ToString() const { return fmt::format("{:.1e} {:.1e}", one_rank, placed); }
 };
 
-struct Case {
-  std::string model, flavor, mesh, plan;
-  bool flex = false, bfloat16 = false;
-  bool balanced = false;  // tokens go to all experts in turn, whatever routers say
-
-  const char* attention() const { return flex ? "flex" : "sdpa"; }
-  const char* type() const { return bfloat16 ? "bf16" : "fp32"; }
-  int64_t ranks() const { return DeviceMesh::Parse(mesh).ranks(); }
-  int64_t rows() const { return ranks() % 3 == 0 ? 6 : 8; }
-  Case InFloat32() const {
-    Case other = *this;
-    other.bfloat16 = false;
-    return other;
-  }
-  // Meshes of three ranks have shards of different lengths everywhere.
-  void Change(Config& config) const {
-    if (ranks() % 3 == 0) config.model.vocab_size = 259;
-    // Half of its 315 million parameters, so that a test takes minutes. At the usual rate of 8e-4 its
-    // training multiplies rounding errors: one rank that only adds up its loss in another order is 1e-5
-    // off after 18 steps, where the norm of the gradient leaps from 4 to 24.
-    if (flavor == "debugmodel_moe") {
-      config.model.n_layers = 4;
-      config.optimizer.lr = 1e-4;
-    }
-    if (balanced) config.debug.moe_load = "balanced";
-    if (flex) config.model.attn = AttentionBackend::kFlex;
-    if (bfloat16) config.training.mixed_precision_param = ComputeDtype::kBfloat16;
-  }
-  WholeStep Whole() const {
-    return WholeStep({.model = model,
-                      .flavor = flavor,
-                      .mesh = mesh,
-                      .batch = rows(),
-                      .length = kLength,
-                      .change = [this](Config& config) { Change(config); }});
-  }
-  friend void PrintTo(const Case& which, std::ostream* out) {
-    *out << fmt::format("{:<12}{:<15}{:<7}{:<6}{:<5}{:<8}", which.model, which.flavor, which.mesh,
-                        which.attention(), which.type(), which.plan);
-  }
-};
-
 class PlacedNumerics : public ::testing::TestWithParam<Case> {
  protected:
-  PlacedNumerics() { WriteLearnableRows(Path("rows.npy"), 4096, kLength); }
-
-  std::string Path(const std::string& name) const { return (folder_.path() / name).string(); }
-
-  Config Job(const Case& which, int64_t ranks) {
-    Config config;
-    config.model.name = which.model;
-    config.model.flavor = which.flavor;
-    config.device = DeviceChoice::kCpu;
-    config.ranks = ranks;
-    config.threads = 1;
-    config.training.seq_len = kLength;
-    config.training.local_batch_size = which.rows() / ranks;
-    config.training.steps = kSteps;
-    config.training.dataset_path = Path("rows.npy");
-    config.lr_scheduler.warmup_steps = 0;
-    config.metrics.hashes = true;
-    config.checkpoint.last_save_in_hf = false;
-    config.dump_folder = Path(fmt::format("job{}", jobs_++));
-    config.training.loss_chunks = 2;  // as the step whose gradients are compared
-    which.Change(config);
-    return config;
-  }
   Config Placed(const Case& which, const placement::Plan& plan, InductorCompilation policy) {
-    Config config = Job(which, which.ranks());
+    Config config = folder_.Job(which, which.ranks());
     config.compile.enable_autoparallel = true;
     config.compile.inductor_compilation = policy;
     config.compile.autoparallel_plan = config.dump_folder + ".json";
@@ -221,40 +150,6 @@ class PlacedNumerics : public ::testing::TestWithParam<Case> {
     return results;
   }
 
-  // How many choices of experts differ from those of one device, as far as the experts' numbers of tokens
-  // tell.
-  static int64_t OtherChoices(const WholeStep& whole, const std::vector<at::Tensor>& results) {
-    double moved = 0;
-    for (size_t i = 0; i < results.size(); ++i) {
-      if (!whole.captured.graph->outputs()[i]->name.ends_with("tokens_per_expert")) continue;
-      moved += (results[i] - whole.expected[i]).abs().sum().item<double>() / 2;
-    }
-    return std::llround(moved);
-  }
-
-  // The step of one device again, with parameters that are an eighth of bfloat16's rounding away: what they
-  // are rounded to differs here and there, and with it all that follows. Nudges that change choices of
-  // experts do not count.
-  static std::vector<std::vector<at::Tensor>> EquallyRightSteps(const WholeStep& whole) {
-    constexpr int kNudges = 6;
-    constexpr double kNudge = 1.0 / 4096;  // bfloat16 rounds by up to 1/512
-    std::vector<std::vector<at::Tensor>> runs = {whole.expected};
-    at::manual_seed(11);
-    for (int i = 0; i < kNudges; ++i) {
-      std::vector<at::Tensor> inputs = whole.inputs;
-      for (const auto& input : whole.captured.graph->inputs()) {
-        if (input->role != InputRole::kParameter) continue;
-        at::Tensor& parameter = inputs[static_cast<size_t>(input->value.index())];
-        parameter = parameter * (1 + kNudge * (2 * at::rand_like(parameter) - 1));
-      }
-      GeneratorScope generator(at::kCPU);
-      SeedGenerator(at::kCPU, 7);
-      std::vector<at::Tensor> results = Program(*whole.captured.graph).Run(inputs);
-      if (OtherChoices(whole, results) == 0) runs.push_back(std::move(results));
-    }
-    return runs;
-  }
-
   // The gradient that a plan moves most, as multiples of what one rank does.
   struct Worst {
     std::string name = {};
@@ -270,43 +165,23 @@ class PlacedNumerics : public ::testing::TestWithParam<Case> {
     Rounding all;           // as one vector
     Worst distance, along;  // of single ones: all of the distance, and its part along the gradient
   };
-  // Norms of differences relative to norms in float32.
-  static RoundedGradients RoundingOf(const WholeStep& exact, const WholeStep& rounded,
+  static RoundedGradients RoundingOf(const ExactGradients& exact,
                                      const std::vector<at::Tensor>& placed) {
-    const std::vector<std::vector<at::Tensor>> one_rank = EquallyRightSteps(rounded);
     RoundedGradients result;
-    double squares = 0, placed_squares = 0;
-    std::vector<double> one_rank_squares(one_rank.size());
+    double squares = 0, off_squares = 0;
     for (size_t i = 0; i < placed.size(); ++i) {
-      const Output& output = *rounded.captured.graph->outputs()[i];
-      if (output.role != OutputRole::kGradient) continue;
-      EXPECT_EQ(output.name, exact.captured.graph->outputs()[i]->name);
-      const at::Tensor& right = exact.expected[i];
-      const double norm = right.norm().item<double>();
-      const double scale = std::max(norm, placed_step_test::kSmallestScale);
-      const auto distance = [&](const at::Tensor& gradient) {
-        return (gradient - right).norm().item<double>() / scale;
-      };
-      const auto along = [&](const at::Tensor& gradient) {
-        const double product = ((gradient - right) * right).sum().item<double>();
-        return norm == 0 ? 0 : std::abs(product) / (norm * scale);
-      };
-      Rounding distances{0, distance(placed[i])}, parts_along{0, along(placed[i])};
-      squares += norm * norm;
-      placed_squares += std::pow(scale * distances.placed, 2);
-      for (size_t k = 0; k < one_rank.size(); ++k) {
-        const double off = distance(one_rank[k][i]);
-        one_rank_squares[k] += std::pow(scale * off, 2);
-        distances.one_rank = std::max(distances.one_rank, off);
-        parts_along.one_rank = std::max(parts_along.one_rank, along(one_rank[k][i]));
-      }
-      result.distance.Note(output.name, distances, kBars.gradients);
+      const std::optional<ExactGradient>& right = exact.of_outputs[i];
+      if (!right) continue;
+      const Rounding distance{right->one_rank_distance, right->Distance(placed[i])};
+      const Rounding along{right->one_rank_along, right->Along(placed[i])};
+      squares += std::pow(right->norm(), 2);
+      off_squares += std::pow(right->scale() * distance.placed, 2);
+      result.distance.Note(right->name(), distance, kBars.gradients);
       const double by_chance =
-          kChance * distances.one_rank / std::sqrt(static_cast<double>(right.numel()));
-      result.along.Note(output.name, parts_along, std::max(kOneRounding, by_chance));
+          kChance * distance.one_rank / std::sqrt(static_cast<double>(right->numel()));
+      result.along.Note(right->name(), along, std::max(kOneRounding, by_chance));
     }
-    result.all = {std::sqrt(std::ranges::max(one_rank_squares) / squares),
-                  std::sqrt(placed_squares / squares)};
+    result.all = {exact.one_rank_distance, std::sqrt(off_squares / squares)};
     return result;
   }
 
@@ -326,19 +201,6 @@ class PlacedNumerics : public ::testing::TestWithParam<Case> {
                                      : static_cast<size_t>(parted - a.experts.begin());
   }
 
-  // Jobs of one rank that differ in how many rows their gradients are summed over before they are rounded.
-  // The first has all at once.
-  std::vector<JobOutcome> EquallyRightJobs(const Case& which) {
-    std::vector<JobOutcome> jobs;
-    for (int64_t batches : {int64_t{1}, int64_t{2}, which.rows()}) {
-      Config config = Job(which, 1);
-      config.training.local_batch_size = which.rows() / batches;
-      config.training.global_batch_size = which.rows();
-      jobs.push_back(RunJob(config));
-    }
-    return jobs;
-  }
-
   placement::Plan PlanOf(const Case& which, const WholeStep& whole) const {
     return which.plan == "found" ? Found(whole) : Sharded(whole);
   }
@@ -352,7 +214,7 @@ class PlacedNumerics : public ::testing::TestWithParam<Case> {
     Numbers numbers;
     std::string worst;
     const std::vector<at::Tensor> results = RunStep(whole, plan, numbers, worst);
-    const JobOutcome one_rank = RunJob(Job(which, 1));
+    const JobOutcome& one_rank = OneRank::Of(which).Job();
     const JobOutcome native = RunJob(Placed(which, plan, InductorCompilation::kRegional));
     const JobOutcome backend =
         RunJob(Placed(which, plan, InductorCompilation::kAutoparallelBackend));
@@ -382,10 +244,9 @@ class PlacedNumerics : public ::testing::TestWithParam<Case> {
   }
 
   // The same with nothing that a last bit decides.
-  void CompareBalanced(Case which, const std::vector<double>& off, size_t same) {
-    which.balanced = true;
-    const JobOutcome one = RunJob(Job(which, 1));
-    const double balanced = std::ranges::max(Off(RunPlacedJob(which), one));
+  void CompareBalanced(const Case& skewed, const std::vector<double>& off, size_t same) {
+    const Case which = skewed.Balanced();
+    const double balanced = std::ranges::max(Off(RunPlacedJob(which), OneRank::Of(which).Job()));
     fmt::print("{} other choices from step {} on: {:.1e}; with balanced loads {} steps {:.1e}\n",
                ::testing::PrintToString(which), same + 1, std::ranges::max(off), kSteps, balanced);
     std::fflush(stdout);
@@ -400,7 +261,7 @@ class PlacedNumerics : public ::testing::TestWithParam<Case> {
 
   void CompareRoundedGradients(const Case& which, const WholeStep& whole,
                                const std::vector<at::Tensor>& results) {
-    const RoundedGradients rounded = RoundingOf(which.InFloat32().Whole(), whole, results);
+    const RoundedGradients rounded = RoundingOf(OneRank::Of(which).Gradients(), results);
     const int64_t others = OtherChoices(whole, results);
     fmt::print(
         "{} from fp32, one rank and placed: gradient {}  {}  along itself {}  {} other choices\n",
@@ -416,8 +277,8 @@ class PlacedNumerics : public ::testing::TestWithParam<Case> {
   // Steps are compared in which the placed job and all of one rank choose the same experts. Where they
   // part, all steps are compared with balanced loads.
   void CompareRoundedLosses(const Case& which, const JobOutcome& placed) {
-    const std::vector<JobOutcome> one_rank = EquallyRightJobs(which);
-    const JobOutcome exact = RunJob(Job(which.InFloat32(), 1));
+    const std::vector<JobOutcome>& one_rank = OneRank::Of(which).EquallyRightJobs();
+    const JobOutcome& exact = OneRank::Of(which).ExactJob();
     size_t same = SameChoices(one_rank.front(), placed);
     for (const JobOutcome& job : one_rank) {
       same = std::min(same, SameChoices(one_rank.front(), job));
@@ -442,14 +303,11 @@ class PlacedNumerics : public ::testing::TestWithParam<Case> {
     EXPECT_LE(losses.Ratio(std::max(usual, kBars.losses)), kMoreRounding);
     if (same == placed.losses.size()) return;
     ASSERT_FALSE(which.balanced) << "tokens went elsewhere although loads are balanced";
-    Case balanced = which;
-    balanced.balanced = true;
-    CompareRoundedLosses(balanced, RunPlacedJob(balanced));
+    CompareRoundedLosses(which.Balanced(), RunPlacedJob(which.Balanced()));
   }
 
-  testing::TempFolder folder_;
+  JobFolder folder_;
   LinkModel links_{ReadCluster(ClusterPath("h100"))};
-  int jobs_ = 0;
 };
 
 std::vector<Case> Cases() {
