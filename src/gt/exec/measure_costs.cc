@@ -14,6 +14,7 @@
 #include "gt/exec/program.h"
 #include "gt/torch_bridge/convert.h"
 #include "gt/torch_bridge/device.h"
+#include "gt/torch_bridge/generator.h"
 
 namespace gt {
 namespace {
@@ -85,11 +86,19 @@ at::Tensor Filled(const TensorType& type, const Graph& step, const Operator& op,
   std::vector<int64_t> sizes, strides;
   for (const Dim& dim : type.sizes) sizes.push_back(*dim.as_const());
   for (const Dim& dim : type.strides) strides.push_back(*dim.as_const());
-  at::Tensor tensor =
-      at::empty_strided(sizes, strides, at::TensorOptions(ToTorch(type.dtype)).device(device));
+  const auto options = at::TensorOptions(ToTorch(type.dtype)).device(device);
+  at::Tensor tensor = at::empty_strided(sizes, strides, options);
   if (!IsIntegral(type.dtype)) {
-    if (tensor.is_floating_point()) return tensor.fill_(0.01);
-    return tensor.zero_();
+    // The memory, since elements of an expanded tensor are one. Not with equal numbers: products of these
+    // draw less power, and so run faster than a step's.
+    const auto elements = static_cast<int64_t>(tensor.storage().nbytes() / tensor.element_size());
+    at::Tensor memory = tensor.as_strided({elements}, {1});
+    if (tensor.is_floating_point()) {
+      memory.normal_(0, 0.01, CurrentGenerator());
+    } else {
+      memory.zero_();
+    }
+    return tensor;
   }
   const int64_t count = tensor.numel();
   at::Tensor numbers = at::arange(count, tensor.options());
@@ -152,11 +161,12 @@ class Heater {
  public:
   explicit Heater(c10::Device device) {
     if (device.is_cuda()) {
-      matrix_ = at::full({4096, 4096}, 0.01, at::TensorOptions(at::kBFloat16).device(device));
+      matrix_ = at::empty({4096, 4096}, at::TensorOptions(at::kBFloat16).device(device));
+      matrix_.normal_(0, 0.01, CurrentGenerator());  // equal numbers would draw less power
     }
   }
   void Heat() const {
-    constexpr int kProducts = 60;  // about ten milliseconds
+    constexpr int kProducts = 60;  // more than ten milliseconds
     for (int i = 0; matrix_.defined() && i < kProducts; ++i) at::mm(matrix_, matrix_);
   }
 
@@ -200,6 +210,7 @@ int64_t MeasureCosts(const Graph& graph, c10::Device device, CostTable* table,
     if (wanted.emplace(key, node).second) keys.push_back(std::move(key));
   }
   at::NoGradGuard no_gradients;
+  const GeneratorScope generator(device);  // a job draws what it would have drawn
   const Heater heater(device);
   int64_t measured = 0;
   for (size_t i = 0; i < keys.size(); ++i) {
