@@ -137,7 +137,16 @@ TEST(CostModelTest, CausalAttentionIsHalf) {
     return m.Us("o") - 6;
   };
   EXPECT_NEAR(us("true"), us("false") / 2, 1e-9);
-  EXPECT_NEAR(us("false"), 2.0 * 16 * 1024 * 1024 * 128 / 1e8 / 0.55, 1e-6);
+  EXPECT_NEAR(us("false"), 2.0 * 16 * 1024 * 1024 * 128 / 1e8 / 0.6, 1e-6);
+}
+
+TEST(CostModelTest, GroupedProductsReachLessThanOne) {
+  Modelled m(
+      R"(%x: input "x" bf16[1024, 256], %w: input "w" bf16[4, 256, 128], %e: input "e" i32[4], %v: input "v" bf16[256, 128])",
+      "%y = aten::_grouped_mm(%x, %w, %e) : bf16[1024, 128]\n"
+      "%z = aten::mm(%x, %v) : bf16[1024, 128]",
+      Round());
+  EXPECT_NEAR(m.Us("y") - 6, (m.Us("z") - 6) / 0.8, 1e-6);
 }
 
 TEST(CostModelTest, CopiesByTheHostLink) {
