@@ -326,11 +326,12 @@ void PlaceProblem::AddUses(const FoldedUses& alike) {
   }
 }
 
-// Routed rows stay as they were made.
+// Routed rows stay as they were made, and so do numbers: these have nothing to be cut along, and a sum of
+// parts that is kept as such need not be added up for every use.
 std::vector<Layout> PlaceProblem::KeptLayouts(int32_t class_index, int32_t result) const {
   const ClassPieces& pieces = pieces_[static_cast<size_t>(class_index)];
-  if (!pieces.routed) {
-    const Pieces& kept = pieces.results[static_cast<size_t>(result)];
+  const Pieces& kept = pieces.results[static_cast<size_t>(result)];
+  if (!pieces.routed && !kept.empty()) {
     const WayLimit limit(kept.size() + 1, pricing_.mesh().axes());
     std::vector<Layout> layouts = LayoutsOf(kept, pricing_.mesh());
     std::erase_if(
@@ -338,9 +339,10 @@ std::vector<Layout> PlaceProblem::KeptLayouts(int32_t class_index, int32_t resul
     return layouts;
   }
   std::set<Layout> layouts;
+  if (!pieces.routed) layouts.insert(Layout{});
   for (const Strategy& strategy : strategies_[static_cast<size_t>(class_index)]) {
     const Layout& layout = strategy.results[static_cast<size_t>(result)];
-    if (!layout.HasPartial()) layouts.insert(layout);
+    if (!pieces.routed || !layout.HasPartial()) layouts.insert(layout);
   }
   return {layouts.begin(), layouts.end()};
 }

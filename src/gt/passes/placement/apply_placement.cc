@@ -85,13 +85,20 @@ class Rewriter {
     return sizes;
   }
 
-  // One order for all tensors of a node, so that shards fit together: that of an operand which is there
-  // already, else the one in which an operand arrives.
+  // One order for all tensors of a node, so that shards fit together. Activations are cut in the order of the
+  // mesh, as their moves are priced: one that was cut otherwise would make all that it meets be sorted. What
+  // is made of parameters follows these: the order of an operand which is there already, else the one in
+  // which an operand arrives.
   AxisOrder ChooseOrder(const Node& node, const NodeLayouts& layouts) const {
     // Rows travel in the order of the mesh, their experts are where they arrive, and what says where a
     // rank's rows are cannot go to another one.
     if (experts_.SortOf(node) != nullptr) return kMeshOrder;
-    if (const AxisOrder* order = inputs_.GradientOrder(node)) return *order;
+    // Of a gradient that is a sum of parts the order is decided when these are added up.
+    for (int32_t i = 0; i < node.result_count(); ++i) {
+      if (!CutsTwice(layouts.results[static_cast<size_t>(i)])) continue;
+      if (const AxisOrder* order = inputs_.GradientOrder(*node.result(i))) return *order;
+    }
+    if (!IsOfParameters(node)) return kMeshOrder;
     std::optional<AxisOrder> arrives;
     for (int32_t i = 0; i < node.operand_count(); ++i) {
       const Layout& wanted = layouts.operands[static_cast<size_t>(i)];

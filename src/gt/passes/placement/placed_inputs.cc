@@ -32,9 +32,9 @@ const Input* PlacedInputs::Find(const std::string& name) const {
   return found == by_name_.end() ? nullptr : found->second;
 }
 
-const AxisOrder* PlacedInputs::GradientOrder(const Node& node) const {
-  auto found = order_of_node_.find(&node);
-  return found == order_of_node_.end() ? nullptr : &found->second;
+const AxisOrder* PlacedInputs::GradientOrder(const Value& value) const {
+  auto found = order_of_gradient_.find(&value);
+  return found == order_of_gradient_.end() ? nullptr : &found->second;
 }
 
 Placed PlacedInputs::Place(const Input& input,
@@ -42,7 +42,7 @@ Placed PlacedInputs::Place(const Input& input,
   const placement::Layout planned = plan_.LayoutOf(input);
   if (!IsSharded(input)) return {};
   RequireBox(input, planned);
-  if (!CutsTwice(planned)) return {planned, kMeshOrder};
+  if (!CutsTwice(planned) || input.role != InputRole::kParameter) return {planned, kMeshOrder};
   if (auto found = stored.find(input.name); found != stored.end()) {
     return {planned, found->second.placed.order};
   }
@@ -110,7 +110,7 @@ void PlacedInputs::FollowGradients() {
     const Input* parameter = Find(output->name);
     if (parameter == nullptr || !CutsTwice(Of(*parameter).layout)) continue;
     for (const Value* at = output->value(); at->producer() != nullptr;) {
-      order_of_node_[at->producer()] = Of(*parameter).order;
+      order_of_gradient_[at] = Of(*parameter).order;
       if (at->producer()->operand_count() != 1) break;
       at = at->producer()->operand(0);
     }

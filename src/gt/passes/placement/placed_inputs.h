@@ -21,9 +21,9 @@ class PlacedInputs {
   // Null: the step has no such input.
   const Input* Find(const std::string& name) const;
 
-  // The order in which what this node makes has to be cut, because it leads to the gradient of a parameter
-  // that several axes cut; null: any.
-  const AxisOrder* GradientOrder(const Node& node) const;
+  // The order in which several axes cut this value, because it leads to the gradient of a parameter that
+  // they cut in this order; null: any.
+  const AxisOrder* GradientOrder(const Value& value) const;
 
  private:
   Placed Place(const Input& input, const std::map<std::string, PlacedInput>& stored) const;
@@ -36,7 +36,7 @@ class PlacedInputs {
   const PlanReader& plan_;
   std::unordered_map<const Input*, Placed> placed_;
   std::unordered_map<std::string, const Input*> by_name_;
-  std::unordered_map<const Node*, AxisOrder> order_of_node_;
+  std::unordered_map<const Value*, AxisOrder> order_of_gradient_;
 };
 
 // Parameters and batches; buffers and constants are whole on every rank: they are small, and checkpoints
