@@ -35,9 +35,12 @@ constexpr double kShareForHandWritten = 0.1, kShareForStart = 0.05, kShareForJud
 // Plans to begin with need not be proven: they are improved on.
 constexpr double kGapOfStart = 0.03;
 // Predictions are not good enough to tell plans apart that differ by less.
-constexpr double kNoticeable = 0.98;
+constexpr double kNoticeable = 0.995;
 // Of hand-written layouts, to be judged.
 constexpr size_t kMostJudged = 2;
+// Plans that searches met are judged as well if they take so many times as long as the best one at the
+// most. Predicted steps are spread as widely.
+constexpr double kWorthJudging = 1.05;
 
 class Finder {
  public:
@@ -58,16 +61,13 @@ class Finder {
       }
       const std::shared_ptr<PlacedProblem> found = Try(mesh, {});
       bound = std::min(bound, last_bound_);
+      if (found != nullptr) searched_.push_back(found);
       if (IsBetter(found)) result_.best = found;
     }
     if (result_.best == nullptr) Refuse();
     placement::Placement& best = result_.best->placement;
     best.bound_us = std::min(bound, best.total_us());
-    if (request_.for_judging) {
-      if (std::ranges::find(result_.candidates, result_.best) == result_.candidates.end()) {
-        result_.candidates.insert(result_.candidates.begin(), result_.best);
-      }
-    }
+    if (request_.for_judging) AddMetPlans();
     return std::move(result_);
   }
 
@@ -86,16 +86,41 @@ class Finder {
       result_.rivals.push_back(std::move(rival));
     }
     if (!request_.for_judging) return;
-    std::ranges::stable_sort(allowed, [](const auto& a, const auto& b) {
-      return a.second->placement.total_us() < b.second->placement.total_us();
-    });
+    std::ranges::stable_sort(allowed, {}, [](const auto& one) { return PriceOf(one.second); });
     for (const auto& [layout, found] : allowed | std::views::take(kMostJudged)) {
-      result_.candidates.push_back(found);
+      AddCandidate(found);
       const std::shared_ptr<PlacedProblem> finest = Try(layout.mesh, layout.axes, /*finest=*/true);
-      if (finest != nullptr && finest->placement.total_us() != found->placement.total_us()) {
-        result_.candidates.push_back(finest);
+      if (finest != nullptr && PriceOf(finest) != PriceOf(found)) AddCandidate(finest);
+    }
+  }
+
+  // Of the plans that searches met, those that are nearly as good as the best: what is predicted of their
+  // steps differs by more than what placement's costs say of them.
+  void AddMetPlans() {
+    const double worthwhile = kWorthJudging * result_.best->placement.total_us();
+    for (const std::shared_ptr<PlacedProblem>& found : searched_) {
+      if (found->placement.total_us() <= worthwhile) AddCandidate(found);
+      for (const std::vector<int32_t>& labels : found->placement.met) {
+        if (CostOf(*found->problem, labels).step_us(request_.overlap) > worthwhile) continue;
+        auto other = std::make_shared<PlacedProblem>(*found);
+        other->placement = PlacementOf(*found->problem, Options(), labels);
+        other->placement.bound_us = result_.best->placement.bound_us;
+        if (other->placement.feasible) AddCandidate(std::move(other));
       }
     }
+    std::ranges::stable_sort(result_.candidates, {}, PriceOf);
+  }
+
+  void AddCandidate(std::shared_ptr<PlacedProblem> candidate) {
+    const bool known = std::ranges::any_of(result_.candidates, [&](const auto& other) {
+      return other->problem == candidate->problem &&
+             other->placement.labels == candidate->placement.labels;
+    });
+    if (!known) result_.candidates.push_back(std::move(candidate));
+  }
+
+  static double PriceOf(const std::shared_ptr<PlacedProblem>& found) {
+    return found->placement.total_us();
   }
 
   bool IsBetter(const std::shared_ptr<PlacedProblem>& found) const {
@@ -127,7 +152,7 @@ class Finder {
   std::shared_ptr<PlacedProblem> ProblemOn(const DeviceMesh& mesh, const std::vector<AxisUse>& axes,
                                            bool finest = false) const {
     auto found = std::make_shared<PlacedProblem>();
-    found->pricing = std::make_unique<Pricing>(PricingOn(mesh));
+    found->pricing = std::make_shared<Pricing>(PricingOn(mesh));
     placement::ProblemOptions problem;
     problem.axes = axes;
     problem.fold = request_.fold;
@@ -135,7 +160,7 @@ class Finder {
     problem.reshard_after_forward =
         request_.config.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
     if (request_.pins) problem.pins = request_.pins(mesh);
-    found->problem = std::make_unique<PlaceProblem>(request_.step, *found->pricing, problem, step_);
+    found->problem = std::make_shared<PlaceProblem>(request_.step, *found->pricing, problem, step_);
     return found;
   }
 
@@ -277,6 +302,7 @@ class Finder {
   const std::shared_ptr<const placement::FoldedStep> step_;
   const Clock::time_point start_;
   FoundPlacement result_;
+  std::vector<std::shared_ptr<PlacedProblem>> searched_;  // the best of each mesh
   double last_bound_ = 0;
 };
 

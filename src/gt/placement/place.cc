@@ -94,6 +94,18 @@ PlanCost CostOf(const PlaceProblem& problem, const std::vector<int32_t>& labels)
   return cost;
 }
 
+Placement PlacementOf(const PlaceProblem& problem, const SearchOptions& options,
+                      std::vector<int32_t> labels) {
+  const LabelProblem memory = MemoryOf(problem, options);
+  Placement placement;
+  placement.cost = CostOf(problem, labels);
+  placement.step_us = placement.cost.step_us(options.overlap);
+  placement.peak_bytes = PeakUsage(memory, labels) + options.memory.workspace;
+  placement.feasible = options.memory.limit <= 0 || placement.peak_bytes <= options.memory.limit;
+  placement.labels = std::move(labels);
+  return placement;
+}
+
 Placement Search(const PlaceProblem& problem, const SearchOptions& options) {
   const LabelProblem memory = MemoryOf(problem, options);
   StepSolution solution = SearchStep(StepOf(problem, options, memory), StepOptionsOf(options));

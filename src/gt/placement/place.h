@@ -58,6 +58,10 @@ struct Placement {
 
 PlanCost CostOf(const PlaceProblem& problem, const std::vector<int32_t>& labels);
 
+// What a placement with these labels takes, of time and of memory; feasible if it fits. Without a bound.
+Placement PlacementOf(const PlaceProblem& problem, const SearchOptions& options,
+                      std::vector<int32_t> labels);
+
 Placement Search(const PlaceProblem& problem, const SearchOptions& options);
 
 // The smallest limit on memory for which there is a placement, to about a percent.
