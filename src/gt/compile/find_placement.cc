@@ -41,6 +41,8 @@ constexpr size_t kMostJudged = 2;
 // Plans that searches met are judged as well if they take so many times as long as the best one at the
 // most. Predicted steps are spread as widely.
 constexpr double kWorthJudging = 1.05;
+// A hand-written layout that takes so many times as long as another plan is not judged.
+constexpr double kTooLong = 1.25;
 
 class Finder {
  public:
@@ -97,9 +99,9 @@ class Finder {
   // Of the plans that searches met, those that are nearly as good as the best: what is predicted of their
   // steps differs by more than what placement's costs say of them.
   void AddMetPlans() {
-    const double worthwhile = kWorthJudging * result_.best->placement.total_us();
+    const double worthwhile = kWorthJudging * PriceOf(result_.best);
     for (const std::shared_ptr<PlacedProblem>& found : searched_) {
-      if (found->placement.total_us() <= worthwhile) AddCandidate(found);
+      AddCandidate(found);
       for (const std::vector<int32_t>& labels : found->placement.met) {
         if (CostOf(*found->problem, labels).step_us(request_.overlap) > worthwhile) continue;
         auto other = std::make_shared<PlacedProblem>(*found);
@@ -136,6 +138,12 @@ class Finder {
          .gpus_per_node = links_.cluster().gpus_per_node,
          .experts = !request_.step.modules().With(ModuleRole::kExperts).empty(),
          .meshes = request_.meshes});
+  }
+
+  // Placements are of interest that take so many times as long as the best one so far, or less.
+  double Worthwhile(const std::vector<AxisUse>& axes) const {
+    if (!request_.for_judging) return 1;
+    return axes.empty() ? kNoticeable : kTooLong;
   }
 
   double SecondsLeft() const {
@@ -192,11 +200,7 @@ class Finder {
     if (joined.valid()) {
       search.starts = [&] { return OnFinerMesh(joined.get(), *found); };
     }
-    const bool is_judged = request_.for_judging && !axes.empty();
-    if (result_.best != nullptr && !is_judged) {
-      const double worthwhile = request_.for_judging ? kNoticeable : 1;
-      search.give_up_at = worthwhile * result_.best->placement.total_us();
-    }
+    if (result_.best != nullptr) search.give_up_at = Worthwhile(axes) * PriceOf(result_.best);
     SearchOn(*found, search);
     last_bound_ = found->placement.bound_us;
     return found->placement.feasible ? found : nullptr;
