@@ -62,8 +62,7 @@ placement::Layout PlanReader::LayoutOf(const Input& input) const {
 const placement::Plan::NodeLayouts* PlanReader::Find(std::string_view name) const {
   auto found = plan_.nodes.find(std::string(name));
   if (found == plan_.nodes.end()) {
-    const size_t copy = name.rfind(kRecomputedSuffix);
-    if (copy != std::string_view::npos) found = plan_.nodes.find(std::string(name.substr(0, copy)));
+    found = plan_.nodes.find(std::string(OriginalName(name)));
   }
   return found == plan_.nodes.end() ? nullptr : &found->second;
 }
