@@ -16,10 +16,11 @@ AxisOrder NaturalOrder(const Placed& from, const placement::Layout& to) {
   return end.order;
 }
 
-// Nothing but slices leads from one to the other.
+// Nothing is sent on the way from one to the other: ranks take shards or summands of what all have.
 bool IsFree(const placement::Layout& from, const placement::Layout& to) {
   for (size_t i = 0; i < to.axes.size(); ++i) {
-    if (from.axes[i] != to.axes[i] && !(from.axes[i] == kWhole && to.axes[i] >= 0)) return false;
+    const bool taken = from.axes[i] == kWhole && (to.axes[i] >= 0 || to.axes[i] == kPartial);
+    if (from.axes[i] != to.axes[i] && !taken) return false;
   }
   return true;
 }
