@@ -204,8 +204,10 @@ class PlacedCapturer {
 }  // namespace
 
 bool AppliesPolicyFirst(const Config& config) {
-  const MemoryPolicy policy = config.compile.memory_policy;
-  return policy != MemoryPolicy::kNone && policy != MemoryPolicy::kSacAndOffload;
+  const CompileSection& compile = config.compile;
+  if (compile.inductor_compilation == InductorCompilation::kAutoparallelBackend) return false;
+  return compile.memory_policy != MemoryPolicy::kNone &&
+         compile.memory_policy != MemoryPolicy::kSacAndOffload;
 }
 
 PlacedPredictor::PlacedPredictor(const StepRequest& request) : request_(request), whole_(request) {

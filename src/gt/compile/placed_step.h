@@ -58,7 +58,8 @@ class PlacedPredictor {
 };
 
 // Whether the memory policy of a placed job is carried out before its step is placed, so that no later pass
-// does it again. Offloading moves what is placed already.
+// does it again. Offloading moves what is placed already, and AutoParallel's backend has a policy of its own in
+// place of the job's.
 bool AppliesPolicyFirst(const Config& config);
 
 // The loss alone of a model that is not trained, placed like the step of the job: parameters and batches

@@ -16,6 +16,11 @@ bool Reshards(const Config& config) {
   return config.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
 }
 
+// The step of a plan was placed without duplicates, and a value is moved once for all its users. What is equal
+// in it beyond that may be so on this rank alone, whose shards along two axes are both the first: merged here,
+// it would be in another place than on other ranks, and with it whatever passes put beside it.
+bool SharesSubexpressions(const Config& config) { return !config.compile.enable_autoparallel; }
+
 // Whether the pattern cuts mixtures of experts by themselves, without the blocks around them.
 bool CutsMixtures(const ModuleTable& modules, std::string_view pattern) {
   const std::span<const Name> mixtures = modules.With(ModuleRole::kMoe);
@@ -44,6 +49,7 @@ class NativePolicy : public PostTracePolicy {
     options.memory = {compile.memory_policy, compile.full_recompute_save_ops};
     options.offload = {compile.cpu_offload_budget_gb, compile.cpu_offload_defer_n_layers,
                        compile.cpu_offload_prefetch_n_layers};
+    options.share_subexpressions = SharesSubexpressions(config_);
     options.reshard_after_forward = Reshards(config_);
     options.reassign_gathers = compile.enable_fsdp_ag_rs_overlap;
     if (compile.fsdp_bucketing) options.bucket_prefetch = compile.fsdp_prefetch;
@@ -86,6 +92,7 @@ class AutoparallelPolicy : public PostTracePolicy {
                           const EpOverlapSection& /*overlap*/) const override {
     const CompileSection& compile = config_.compile;
     AutoparallelPipelineOptions options;
+    options.share_subexpressions = SharesSubexpressions(config_);
     options.reshard_after_forward = Reshards(config_);
     options.recompute = {.stage_size_gb = compile.ac_stage_size_gb};
     options.reassign_gathers = compile.enable_fsdp_ag_rs_overlap;

@@ -97,15 +97,21 @@ std::vector<uint64_t> ReadKeys(std::string_view text) {
 // Puts the nodes that the order is not about between those that it is about.
 class CommonOrder::Placement {
  public:
-  explicit Placement(const CommonOrder& common)
+  // `foreign`: the order is that of a rank whose nodes differ. The k-th node of a kind there need not be the
+  // k-th here, as where one of them pads a shard more: only the order of what synchronizes is binding, and a
+  // node that needs what comes later is placed where another one needs it.
+  Placement(const CommonOrder& common, bool foreign)
       : common_(common),
         dependencies_(common.dependencies_),
-        placed_(common.index_of_.size(), false) {}
+        foreign_(foreign),
+        placed_(common.index_of_.size(), false),
+        lacks_(foreign ? common.index_of_.size() : 0, kNothing) {}
 
   std::vector<int32_t> Of(std::span<const int32_t> numbers) {
     order_.reserve(placed_.size());
     for (int32_t number : numbers) {
       if (placed_[static_cast<size_t>(number)]) continue;  // another node needed it before
+      if (foreign_ && !common_.Synchronizes(number) && LacksOne(number)) continue;
       PlaceNeeds(number);
       Place(number);
     }
@@ -134,6 +140,25 @@ class CommonOrder::Placement {
     }
   }
 
+  // Whether it needs a node, at any distance, that synchronizes and is still to come. What is found is
+  // remembered, so that long chains of nodes that wait for one are not walked again and again.
+  bool LacksOne(int32_t number) {
+    int32_t& lacks = lacks_[static_cast<size_t>(number)];
+    if (lacks != kNothing && !placed_[static_cast<size_t>(lacks)]) return true;
+    for (int32_t needed : dependencies_.NeededBy(number)) {
+      if (placed_[static_cast<size_t>(needed)]) continue;
+      if (common_.Synchronizes(needed)) {
+        lacks = needed;
+        return true;
+      }
+      if (LacksOne(needed)) {
+        lacks = lacks_[static_cast<size_t>(needed)];
+        return true;
+      }
+    }
+    return false;
+  }
+
   // And the nodes that only waited for this one, unless a later node will ask for them.
   void Place(int32_t number) {
     placed_[static_cast<size_t>(number)] = true;
@@ -150,9 +175,14 @@ class CommonOrder::Placement {
     }
   }
 
+  static constexpr int32_t kNothing = -1;
+
   const CommonOrder& common_;
   const Dependencies& dependencies_;
+  const bool foreign_;
   std::vector<bool> placed_;
+  std::vector<int32_t>
+      lacks_;  // by number, of a foreign order: what it lacked when it was asked last
   std::vector<int32_t> order_;
 };
 
@@ -260,14 +290,14 @@ std::vector<int32_t> CommonOrder::FromText(std::string_view text) const {
     const int32_t number = found[static_cast<size_t>(index)];
     if (number != kNotCommon) numbers.push_back(number);
   }
-  return Placement(*this).Of(numbers);
+  return Placement(*this, /*foreign=*/!alike).Of(numbers);
 }
 
 std::vector<int32_t> CommonOrder::Placed(std::span<const int32_t> order) const {
   if (std::is_sorted(order.begin(), order.end())) return {order.begin(), order.end()};
   std::vector<int32_t> numbers;
   for (int32_t index : IndicesOf(order)) numbers.push_back(numbers_[static_cast<size_t>(index)]);
-  return Placement(*this).Of(numbers);
+  return Placement(*this, /*foreign=*/false).Of(numbers);
 }
 
 }  // namespace gt

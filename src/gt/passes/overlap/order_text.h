@@ -7,7 +7,8 @@
 // needs is right before it, what none needs right after what it needs itself.
 //
 // Ranks whose remaining nodes differ all the same find theirs by what they are (operator, module, phase,
-// chunk, how many of these came before), and keep to the order of collectives, waits and reads.
+// chunk, how many of these came before), and keep to the order of collectives, waits and reads: where that
+// leads to a node before what it needs, it is placed where another one needs it.
 #pragma once
 
 #include <cstdint>

@@ -154,6 +154,28 @@ TEST(OrderText, RanksMayComputeDifferently) {
   EXPECT_EQ(Names(ties, CommonOrder(*first, ties).FromText(back)), "a r b s w v");
 }
 
+// A node that one rank has more than another shifts the numbers of those of its kind. What would come before a
+// wait that it needs is placed where it can be.
+TEST(OrderText, RanksMayHaveMoreOfAKind) {
+  auto graph = [](bool more) {
+    return Parse(std::string("graph @step(%x: input \"x\" f32[4]) {\n") +
+                 (more ? "  %e = aten::exp(%x) : f32[4] {module = \"a\"}\n" : "") +
+                 "  %r = _c10d_functional::all_reduce(%x, reduce_op = \"sum\", group_name = "
+                 "\"g\") : f32[4]\n"
+                 "  %w = _c10d_functional::wait_tensor(%r) : f32[4]\n"
+                 "  %y = aten::exp(%w) : f32[4] {module = \"a\"}\n"
+                 "  %z = aten::neg(%y) : f32[4]\n" +
+                 (more ? "  return result \"e\" %e, result \"z\" %z\n}\n"
+                       : "  return result \"z\" %z\n}\n"));
+  };
+  auto first = graph(true), second = graph(false);
+  Dependencies ties(*first), other(*second);
+  const std::string text = CommonOrder(*first, ties).ToText(std::vector<int32_t>{1, 0, 2, 3, 4});
+  EXPECT_EQ(Names(other, CommonOrder(*second, other).FromText(text)), "r w y z");
+  const std::string back = CommonOrder(*second, other).ToText(std::vector<int32_t>{0, 1, 2, 3});
+  EXPECT_EQ(Names(ties, CommonOrder(*first, ties).FromText(back)), "r w e y z");
+}
+
 TEST(OrderText, OfAnotherStepIsRefused) {
   auto step = RandomTimedStep(1, 4, 2, 12, false), stranger = RandomTimedStep(2, 6, 2, 12, false);
   Dependencies ties(step->graph()), strange(stranger->graph());

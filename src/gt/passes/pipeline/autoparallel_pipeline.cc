@@ -18,15 +18,12 @@ namespace gt {
 
 std::string AutoparallelPipelineText(const AutoparallelPipelineOptions& options) {
   const std::string cleanup = DeadCodeElimination({.drop_collectives = true}).Spec();
-  std::vector<std::string> specs = {
-      cleanup,
-      Canonicalize().Spec(),
-      CommonSubexpressionElimination().Spec(),
-      cleanup,
-      TagParameterGathers({.reshard = options.reshard_after_forward}).Spec(),
-      StagedRecompute(options.recompute).Spec(),
-      Rematerialize().Spec(),
-  };
+  std::vector<std::string> specs = {cleanup, Canonicalize().Spec()};
+  if (options.share_subexpressions) specs.push_back(CommonSubexpressionElimination().Spec());
+  specs.push_back(cleanup);
+  specs.push_back(TagParameterGathers({.reshard = options.reshard_after_forward}).Spec());
+  specs.push_back(StagedRecompute(options.recompute).Spec());
+  specs.push_back(Rematerialize().Spec());
   // Before buckets: a bucket is of one group.
   if (options.reassign_gathers) specs.push_back(ReassignFsdpAllGathers().Spec());
   if (options.buckets) specs.push_back(BucketBySize(*options.buckets).Spec());

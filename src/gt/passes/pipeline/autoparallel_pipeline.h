@@ -12,6 +12,7 @@
 namespace gt {
 
 struct AutoparallelPipelineOptions {
+  bool share_subexpressions = true;
   bool reshard_after_forward = true;
   StagedRecomputeOptions recompute = {};
   bool reassign_gathers = false;

@@ -131,7 +131,7 @@ class Rewriter {
           Name(ToString(layouts.results[0], pieces.results[0], mesh()));
     }
     const Node* sort = experts_.SortOf(node);
-    if (sort == &node) experts_.Begin(node, results[0]);
+    if (sort == &node) experts_.Begin(node, values_.MadeAs(*node.result(0)));
     for (int32_t i = 0; i < node.result_count(); ++i) ReduceGradient(*node.result(i));
   }
 

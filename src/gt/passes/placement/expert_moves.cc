@@ -1,8 +1,11 @@
 #include "gt/passes/placement/expert_moves.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "gt/base/error.h"
+#include "gt/passes/framework/recomputed_name.h"
 
 namespace gt {
 namespace {
@@ -35,10 +38,13 @@ bool ExpertMoves::IsInside(const Node& node) {
 // Follows rows and what says where they are, from the sort on, until they are back with their tokens.
 ExpertMoves::ExpertMoves(const Graph& whole, NodeMaker& make) : make_(make) {
   std::unordered_map<const Value*, const Node*> routed;
+  std::unordered_map<std::string, const Node*> sorts;  // by name
   for (const Node* node : whole.nodes()) {
     if (IsSort(*node)) {
       sort_of_[node] = node;
-      layers_[node];
+      sorts[node->result()->name()] = node;
+      auto original = sorts.find(std::string(OriginalName(node->result()->name())));
+      layers_[node].original = original == sorts.end() ? node : original->second;
       for (int32_t i = 0; i < 2; ++i) routed[node->result(i)] = node;
       continue;
     }
@@ -75,16 +81,17 @@ std::map<std::string, AxisList> ExpertMoves::AxesByModule() const {
   return axes;
 }
 
-void ExpertMoves::Begin(const Node& sort, Value* sorted_experts) {
+void ExpertMoves::Begin(const Node& sort, const LocalTensor& sorted_experts) {
   LayerOf(sort).sorted = sorted_experts;
 }
 
 // For each expert, how many of the rank's rows are of experts before it, or of those and its own.
 Value* ExpertMoves::Count(const Layer& layer, bool right, bool narrow) {
-  GT_CHECK(layer.sorted != nullptr && layer.experts > 0, "rows that no node has sorted");
-  Value* numbers = make_.Arange(layer.experts, layer.sorted->type().device);
+  Value* sorted = layer.sorted.value;
+  GT_CHECK(sorted != nullptr && layer.experts > 0, "rows that no node has sorted");
+  Value* numbers = make_.Arange(layer.experts, sorted->type().device);
   return make_.Make("aten::searchsorted.Tensor")
-      .Set("sorted_sequence", layer.sorted)
+      .Set("sorted_sequence", sorted)
       .Set("self", numbers)
       .Set("out_int32", narrow)
       .Set("right", right)
@@ -124,38 +131,55 @@ Shape ExpertMoves::ReadInts(Value* numbers, const Dim& sum, bool is_fact) {
   return read;
 }
 
-void ExpertMoves::Exchange(Layer& layer, const Dim& rows, const AxisList& axes) {
-  const int64_t ranks = make_.rank().SizeOf(axes), experts = layer.experts / ranks;
-  layer.axes = axes;
+void ExpertMoves::FindRows(Layer& layer, const Dim& rows, const AxisList& axes) {
   Meta meta = make_.meta();
   meta.ep_role = EpRole::kDispatch;
-  meta.phase = Phase::kForward;
-  Value* from_ranks = nullptr;  // rows that each rank sends to each of this rank's experts
-  Value* counts = nullptr;
-  {
-    meta.exchange = TokenExchange::kNone;
-    MetaScope scope(make_, meta);
-    Value* ends = Count(layer, /*right=*/true, /*narrow=*/false);
-    Value* starts = Count(layer, /*right=*/false, /*narrow=*/false);
-    counts = make_.Make("aten::sub.Tensor").Set("self", ends).Set("other", starts).Result();
+  meta.exchange = TokenExchange::kNone;
+  const Counts* counts = KnownCounts(layer, axes);
+  if (counts == nullptr) meta.phase = Phase::kForward;
+  MetaScope scope(make_, meta);
+  if (counts == nullptr) {
+    counts = &counts_.emplace(layer.original, ExchangeCounts(layer, rows, axes))->second;
   }
+  layer.axes = axes;
+  layer.sent = counts->sent;
+  layer.received = counts->received;
+  FindOrder(layer, counts->from_ranks);
+  layer.arrived = SumOf(counts->from_ranks, 0);
+}
+
+// Numbers that are read once more for a copy would be equal, but nothing could know that where its rows meet
+// those of the original, and the host would wait for them again.
+const ExpertMoves::Counts* ExpertMoves::KnownCounts(const Layer& layer,
+                                                    const AxisList& axes) const {
+  const auto [begin, end] = counts_.equal_range(layer.original);
+  const auto found = std::find_if(begin, end, [&](const auto& entry) {
+    return entry.second.axes == axes && SamePlace(entry.second.sorted, layer.sorted.placed);
+  });
+  return found == end ? nullptr : &found->second;
+}
+
+ExpertMoves::Counts ExpertMoves::ExchangeCounts(const Layer& layer, const Dim& rows,
+                                                const AxisList& axes) {
+  const int64_t ranks = make_.rank().SizeOf(axes), experts = layer.experts / ranks;
+  Counts counts{layer.sorted.placed, axes};
+  Value* ends = Count(layer, /*right=*/true, /*narrow=*/false);
+  Value* starts = Count(layer, /*right=*/false, /*narrow=*/false);
+  Value* own = make_.Make("aten::sub.Tensor").Set("self", ends).Set("other", starts).Result();
+  Meta meta = make_.meta();
   {
     meta.exchange = TokenExchange::kCountExchange;
     MetaScope scope(make_, meta);
     const Shape even(static_cast<size_t>(ranks), Dim(experts));
-    from_ranks = make_.View(make_.AllToAll(counts, even, even, axes), {Dim(ranks), Dim(experts)});
+    counts.from_ranks =
+        make_.View(make_.AllToAll(own, even, even, axes), {Dim(ranks), Dim(experts)});
   }
-  {
-    meta.exchange = TokenExchange::kCountSync;
-    MetaScope scope(make_, meta);
-    layer.sent = ReadInts(SumOf(make_.View(counts, {Dim(ranks), Dim(experts)}), 1), rows, true);
-    layer.received = ReadInts(SumOf(from_ranks, 1), rows, false);
-  }
-  meta.exchange = TokenExchange::kNone;
+  meta.exchange = TokenExchange::kCountSync;
   MetaScope scope(make_, meta);
-  FindOrder(layer, from_ranks);
-  layer.arrived = SumOf(from_ranks, 0);
+  counts.sent = ReadInts(SumOf(make_.View(own, {Dim(ranks), Dim(experts)}), 1), rows, true);
+  counts.received = ReadInts(SumOf(counts.from_ranks, 1), rows, false);
   ++exchanges_;
+  return counts;
 }
 
 // Rows arrive in segments ordered by rank and, within it, by expert. They are wanted by expert and,
@@ -208,7 +232,7 @@ Value* ExpertMoves::Reorder(Value* rows, Value* order) {
 
 Value* ExpertMoves::Send(const Node& sort, Value* rows, const AxisList& axes) {
   Layer& layer = LayerOf(sort);
-  if (layer.arrived == nullptr) Exchange(layer, rows->type().sizes[0], axes);
+  if (layer.arrived == nullptr) FindRows(layer, rows->type().sizes[0], axes);
   GT_CHECK(layer.axes == axes, "rows of one layer travel along different axes");
   Meta meta = make_.meta();
   meta.exchange = TokenExchange::kExchange;

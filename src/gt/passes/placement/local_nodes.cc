@@ -1,5 +1,7 @@
 #include "gt/passes/placement/local_nodes.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 #include <variant>
 
@@ -15,7 +17,7 @@ Node* LocalNodes::Emit(const Node& node, std::vector<Value*> operands, std::vect
     typed = TypedOf(node);
     typed.bound_symbols.assign(node.bound_symbols().begin(), node.bound_symbols().end());
   } else {
-    typed = Infer(spec);
+    typed = Infer(node, spec);
     for (int32_t i = 0; i < node.result_count(); ++i) {
       typed.result_names.push_back(node.result(i)->name());
     }
@@ -23,15 +25,41 @@ Node* LocalNodes::Emit(const Node& node, std::vector<Value*> operands, std::vect
   return make_.graph().InsertTyped(std::move(spec), std::move(typed));
 }
 
-// A view that the strides of a shard do not allow looks into a copy of it.
-Graph::Typed LocalNodes::Infer(Graph::NodeSpec& spec) {
+// A view that the strides of a shard do not allow looks into a copy of it. Any other operator that refuses them
+// gets copies whose dimensions are in memory in the order of the whole, for which it was asked how it can be
+// sharded: a product that wants aligned rows may be cut along columns, but what was moved is row-major.
+Graph::Typed LocalNodes::Infer(const Node& node, Graph::NodeSpec& spec) {
   try {
     return make_.graph().Infer(spec);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kBadOperands || !spec.op->is_view()) throw;
-    spec.operands[0] = make_.Contiguous(spec.operands[0]);
-    return make_.graph().Infer(spec);
+    if (error.code() != ErrorCode::kBadOperands) throw;
   }
+  if (spec.op->is_view()) {
+    spec.operands[0] = make_.Contiguous(spec.operands[0]);
+  } else {
+    for (size_t i = 0; i < spec.operands.size(); ++i) {
+      spec.operands[i] = InOrderOf(*node.operand(static_cast<int32_t>(i)), spec.operands[i]);
+    }
+  }
+  return make_.graph().Infer(spec);
+}
+
+// The shard with its dimensions in memory as the whole has them.
+Value* LocalNodes::InOrderOf(const Value& whole, Value* shard) {
+  const TensorType& type = whole.type();
+  if (!type.defined() || type.rank() < 2 || type.rank() != shard->type().rank()) return shard;
+  const SymbolValues hints = make_.graph().shapes().Hints();
+  std::vector<int64_t> order(type.strides.size());  // outermost first
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return type.strides[static_cast<size_t>(a)].Evaluate(hints) >
+           type.strides[static_cast<size_t>(b)].Evaluate(hints);
+  });
+  std::vector<int64_t> back(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  }
+  return make_.Permute(make_.Contiguous(make_.Permute(shard, order)), back);
 }
 
 // Functions of attention get the types of the tensors that they look things up in.

@@ -16,7 +16,8 @@ class LocalNodes {
   Node* Emit(const Node& node, std::vector<Value*> operands, std::vector<Argument> args);
 
  private:
-  Graph::Typed Infer(Graph::NodeSpec& spec);
+  Graph::Typed Infer(const Node& node, Graph::NodeSpec& spec);
+  Value* InOrderOf(const Value& whole, Value* shard);
   void FitNestedGraphs(std::vector<Argument>& args, const std::vector<Value*>& operands);
   GraphRef Fitting(const GraphRef& nested, const std::vector<const TensorType*>& captures);
 

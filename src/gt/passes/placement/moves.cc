@@ -84,13 +84,18 @@ class Mover::Way {
         at_(tensor.placed) {}
 
   LocalTensor To(const Placed& to) {
-    if (!FitsOnTheWay(to)) MakeWholeAlong(to);
-    TakeShards(to);
-    ScatterSums(to);
-    Exchange(to);
-    AddUp(to);
-    Gather(to);
-    Sort(to);
+    const AxisList summed = AxesWhere(
+        to, [&](int8_t a) { return to.layout[a] == kPartial && at_.layout[a] != kPartial; });
+    Placed before = to;
+    for (int8_t axis : summed) before.layout[axis] = kWhole;
+    if (!FitsOnTheWay(before)) MakeWholeAlong(before);
+    TakeShards(before);
+    ScatterSums(before);
+    Exchange(before);
+    AddUp(before);
+    Gather(before);
+    Sort(before);
+    if (!summed.empty()) BecomeSummand(summed);
     GT_CHECK(SamePlace(at_, to), "a tensor that was moved is not where it should be");
     return {value_, to};
   }
@@ -632,6 +637,25 @@ class Mover::Way {
     }
     value_ = make_.AllToAll(value_, std::move(received), std::move(sent), now);
     at_.MoveInside(then);
+  }
+
+  // What all ranks along these axes have becomes a sum of one summand each: the first of them contributes it,
+  // the others nothing. Nothing is -0.0, since 0.0 would turn a sum of -0.0 into 0.0. All ranks have the same
+  // nodes, so that passes do the same on all of them.
+  void BecomeSummand(const AxisList& axes) {
+    Value* nothing = make_.Make("aten::full")
+                         .Set("size", Shape{})
+                         .Set("fill_value", Dim(rank_.IsFirstAlong(axes) ? 0 : 1))
+                         .Set("dtype", DType::kBool)
+                         .Set("device", value_->type().device)
+                         .Result();
+    const bool has_signs = IsFloating(value_->type().dtype);
+    value_ = make_.Make("aten::masked_fill.Scalar")
+                 .Set("self", value_)
+                 .Set("mask", nothing)
+                 .Set("value", has_signs ? Argument(-0.0) : Argument(Dim(0)))
+                 .Result();
+    SetState(axes, kPartial);
   }
 
   static constexpr Placed kDefault = {};

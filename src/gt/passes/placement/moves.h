@@ -3,7 +3,8 @@
 // As placement prices it (placement/pricing.h): first what makes the tensor smaller (each rank takes its
 // shard, sums are scattered), then exchanges, then sums that all need, last what makes it larger; one
 // collective for all axes along which the same happens. Shards that are not equally long are padded for
-// a collective, which then is one for each piece, and trimmed after it.
+// a collective, which then is one for each piece, and trimmed after it. What all have becomes a sum without
+// communication, after everything else: one rank contributes it, the others nothing.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,7 @@ class Mover {
   // What this rank has of a tensor of these sizes.
   Shape LocalSizes(const Shape& sizes, const placement::Pieces& pieces, const Placed& placed) const;
 
-  // The tensor as it has to be; the layout must be one that can be reached: nothing becomes a partial
-  // sum.
+  // The tensor as it has to be.
   LocalTensor Move(LocalTensor tensor, const Shape& sizes, const placement::Pieces& pieces,
                    const Placed& to);
 

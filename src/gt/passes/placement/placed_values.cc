@@ -16,12 +16,21 @@ AxisOrder NaturalOrder(const Placed& from, const placement::Layout& to) {
   return end.order;
 }
 
-// Nothing but slices leads from one to the other.
+// Nothing is sent on the way from one to the other: ranks take shards or summands of what all have.
 bool IsFree(const placement::Layout& from, const placement::Layout& to) {
   for (size_t i = 0; i < to.axes.size(); ++i) {
-    if (from.axes[i] != to.axes[i] && !(from.axes[i] == kWhole && to.axes[i] >= 0)) return false;
+    const bool taken = from.axes[i] == kWhole && (to.axes[i] >= 0 || to.axes[i] == kPartial);
+    if (from.axes[i] != to.axes[i] && !taken) return false;
   }
   return true;
+}
+
+// Ranks add up on the way. Whether they then have all of the sum or shards of it is another order of adding.
+bool IsSummed(const placement::Layout& from, const placement::Layout& to) {
+  for (size_t i = 0; i < to.axes.size(); ++i) {
+    if (from.axes[i] == kPartial && to.axes[i] != kPartial) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -79,7 +88,10 @@ Value* PlacedValues::Bring(const Value& value, const Placed& to) {
   LocalTensor from = known.stored.back();
   for (const auto* forms : {&known.stored, &known.moved}) {
     for (const LocalTensor& form : *forms) {
-      if (IsFree(form.placed.layout, to.layout)) from = form;
+      // Who else wanted the value in this phase, which a memory policy changes, decides no bit.
+      const bool decided = forms == &known.stored ||
+                           !IsSummed(known.stored.back().placed.layout, form.placed.layout);
+      if (decided && IsFree(form.placed.layout, to.layout)) from = form;
     }
   }
   known.moved.push_back(Move(value, from, to));

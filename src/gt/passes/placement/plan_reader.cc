@@ -62,8 +62,7 @@ placement::Layout PlanReader::LayoutOf(const Input& input) const {
 const placement::Plan::NodeLayouts* PlanReader::Find(std::string_view name) const {
   auto found = plan_.nodes.find(std::string(name));
   if (found == plan_.nodes.end()) {
-    const size_t copy = name.rfind(kRecomputedSuffix);
-    if (copy != std::string_view::npos) found = plan_.nodes.find(std::string(name.substr(0, copy)));
+    found = plan_.nodes.find(std::string(OriginalName(name)));
   }
   return found == plan_.nodes.end() ? nullptr : &found->second;
 }
@@ -95,8 +94,14 @@ std::optional<placement::Layout> PlanReader::KeptLayout(const Value& value,
                                                         const Pieces& pieces) const {
   std::string name = value.is_input() ? whole_.inputs()[static_cast<size_t>(value.index())]->name
                                       : value.producer()->result()->name();
-  if (!value.is_input() && value.index() > 0) name += fmt::format("#{}", value.index());
-  auto found = plan_.kept.find(name);
+  const std::string_view original = value.is_input() ? std::string_view() : OriginalName(name);
+  const std::string result =
+      !value.is_input() && value.index() > 0 ? fmt::format("#{}", value.index()) : "";
+  auto found = plan_.kept.find(name + result);
+  // Of a plan that was made without the policy: sums take the same way as those of the original.
+  if (!plan_.nodes.contains(name) && !original.empty()) {
+    found = plan_.kept.find(std::string(original) + result);
+  }
   if (found == plan_.kept.end()) return std::nullopt;
   return Parse(found->second, pieces, name);
 }
