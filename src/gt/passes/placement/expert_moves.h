@@ -4,8 +4,8 @@
 //
 // A layer is known by the node that sorts its rows. The first time that rows travel, ranks tell each other
 // how many they will send; the same numbers serve all exchanges of the layer, forward and backward, also
-// those of a copy of the layer that the backward recomputes: it sorts the same rows. The nodes and their metadata are those of a model with hand-written expert parallelism, so that passes
-// treat both alike.
+// those of a copy of the layer that the backward recomputes: it sorts the same rows. The nodes and their
+// metadata are those of a model with hand-written expert parallelism, so that passes treat both alike.
 #pragma once
 
 #include <cstdint>
