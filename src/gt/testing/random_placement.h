@@ -28,7 +28,10 @@ inline placement::Placement RandomPlacement(const placement::PlaceProblem& probl
   for (placement::Edge& edge : labels.edges) edge.factor = 1;
   placement::SolverOptions options;
   options.work_limit = 1e7;  // any labels will do
-  const placement::LabelSolution solution = Solve(labels, options);
+  placement::LabelSolution solution = Solve(labels, options);
+  for (; !solution.feasible && options.work_limit < 1e10; solution = Solve(labels, options)) {
+    options.work_limit *= 10;  // none was found yet
+  }
   placement::Placement placement;
   placement.feasible = solution.feasible;
   placement.labels = solution.labels;

@@ -80,12 +80,14 @@ class PlacedJobTest : public ::testing::Test {
     return placement::Pricing(DeviceMesh::Parse(mesh), links_, SpeedOf("cpu"));
   }
 
-  // Trains a plan that nobody would choose.
+  // Trains a plan that nobody would choose. Ranks sum means of their shards at odd seeds.
   Config Randomly(Config config, const std::string& mesh, uint64_t seed) {
     config = Placed(config, mesh);
     const std::unique_ptr<Graph> graph = StepOf(config);
     const placement::Pricing pricing = PricingOn(mesh);
-    const placement::PlaceProblem problem(*graph, pricing, {});
+    placement::ProblemOptions options;
+    options.sum_means = seed % 2 == 1;
+    const placement::PlaceProblem problem(*graph, pricing, options);
     return WithPlan(config, MakePlan(problem, testing::RandomPlacement(problem, seed), "random"));
   }
   // Trains the best plan of a hand-written layout.
