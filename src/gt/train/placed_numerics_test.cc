@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <numbers>
 #include <numeric>
 #include <span>
 
@@ -40,6 +41,9 @@ constexpr Numbers kBars = {1e-6, 1e-5, 1e-5};
 // are 1/sqrt(n) of the sum, and the roundings of n such parts come together to that of the sum. Where every
 // sum is made of parts the squared error doubles, and the error grows by sqrt(2).
 constexpr double kMoreRounding = 1.5;
+// Few roundings are not typical ones: the norm of n of them is off by 1/sqrt(2n) of itself, by chance three
+// times that, which counts for gradients of a dozen elements.
+//
 // A wrong factor of a percent hides in such distances, but not in their part along the gradient. Roundings
 // of n elements cancel out there to 1/sqrt(n) of the distance, by chance to three times that; the rounding of
 // a number that is a factor of all of them does not.
@@ -176,9 +180,10 @@ class PlacedNumerics : public ::testing::TestWithParam<Case> {
       const Rounding along{right->one_rank_along, right->Along(placed[i])};
       squares += std::pow(right->norm(), 2);
       off_squares += std::pow(right->scale() * distance.placed, 2);
-      result.distance.Note(right->name(), distance, kBars.gradients);
-      const double by_chance =
-          kChance * distance.one_rank / std::sqrt(static_cast<double>(right->numel()));
+      const double few = kChance / std::sqrt(static_cast<double>(right->numel()));
+      const double typical = distance.one_rank * (1 + few / std::numbers::sqrt2);
+      result.distance.Note(right->name(), distance, std::max(kBars.gradients, typical));
+      const double by_chance = few * distance.one_rank;
       result.along.Note(right->name(), along, std::max(kOneRounding, by_chance));
     }
     result.all = {exact.one_rank_distance, std::sqrt(off_squares / squares)};
