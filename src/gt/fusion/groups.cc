@@ -545,6 +545,7 @@ std::vector<Group> FindGroups(Graph& graph, const FuseOptions& options) {
   Recomputation(graph, coded, options).Run();
   const GroupUses final_uses(static_cast<int32_t>(graph.node_count()), coded);
   for (Group& group : coded) {
+    if (group.recomputed.empty()) continue;
     const GroupBody body = MakeBody(group, final_uses);
     if (!body.outputs.empty() && !MakeKernelSource(*body.graph)) group.recomputed.clear();
   }

@@ -61,6 +61,18 @@ StepOptions StepOptionsOf(const SearchOptions& options) {
   return step;
 }
 
+// Feasible if it fits into memory.
+Placement Priced(const PlaceProblem& problem, const SearchOptions& options,
+                 const LabelProblem& memory, std::vector<int32_t> labels) {
+  Placement placement;
+  placement.cost = CostOf(problem, labels);
+  placement.step_us = placement.cost.step_us(options.overlap);
+  placement.peak_bytes = PeakUsage(memory, labels) + options.memory.workspace;
+  placement.feasible = options.memory.limit <= 0 || placement.peak_bytes <= options.memory.limit;
+  placement.labels = std::move(labels);
+  return placement;
+}
+
 }  // namespace
 
 double PlanCost::step_us(bool overlap) const {
@@ -96,29 +108,21 @@ PlanCost CostOf(const PlaceProblem& problem, const std::vector<int32_t>& labels)
 
 Placement PlacementOf(const PlaceProblem& problem, const SearchOptions& options,
                       std::vector<int32_t> labels) {
-  const LabelProblem memory = MemoryOf(problem, options);
-  Placement placement;
-  placement.cost = CostOf(problem, labels);
-  placement.step_us = placement.cost.step_us(options.overlap);
-  placement.peak_bytes = PeakUsage(memory, labels) + options.memory.workspace;
-  placement.feasible = options.memory.limit <= 0 || placement.peak_bytes <= options.memory.limit;
-  placement.labels = std::move(labels);
-  return placement;
+  return Priced(problem, options, MemoryOf(problem, options), std::move(labels));
 }
 
 Placement Search(const PlaceProblem& problem, const SearchOptions& options) {
   const LabelProblem memory = MemoryOf(problem, options);
   StepSolution solution = SearchStep(StepOf(problem, options, memory), StepOptionsOf(options));
   Placement placement;
-  placement.feasible = solution.feasible;
+  if (solution.feasible) {
+    placement = Priced(problem, options, memory, std::move(solution.labels));
+    placement.feasible = true;  // memory above the limit is charged for
+    placement.step_us = solution.time.Total();
+    placement.charged_us = solution.cost - placement.step_us;
+    placement.met = std::move(solution.met);
+  }
   placement.bound_us = solution.lower_bound;
-  if (!solution.feasible) return placement;
-  placement.labels = solution.labels;
-  placement.met = std::move(solution.met);
-  placement.cost = CostOf(problem, solution.labels);
-  placement.step_us = solution.time.Total();
-  placement.charged_us = solution.cost - placement.step_us;
-  placement.peak_bytes = PeakUsage(memory, solution.labels) + options.memory.workspace;
   return placement;
 }
 
