@@ -154,6 +154,7 @@ class Finder {
   Pricing PricingOn(const DeviceMesh& mesh) const {
     Pricing pricing(mesh, links_, SpeedOf(links_.cluster().generation), request_.costs);
     pricing.set_expert_skew(request_.expert_skew);
+    if (!request_.config.comm.contention) pricing.set_share_taken(0);
     return pricing;
   }
 

@@ -21,6 +21,7 @@ struct FoldedClass {
   const Input* input = nullptr;       // the first; null: a node
   std::vector<int32_t> members = {};  // numbers of nodes, or positions of inputs, ascending
   int32_t count() const { return static_cast<int32_t>(members.size()); }
+  bool is_backward() const { return node != nullptr && node->meta().is_backward(); }
   const std::string& name() const {
     return input != nullptr ? input->name : node->result()->name();
   }

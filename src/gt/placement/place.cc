@@ -78,18 +78,19 @@ Placement Priced(const PlaceProblem& problem, const SearchOptions& options,
 double PlanCost::step_us(bool overlap) const {
   const double kernels = forward_kernels + backward_kernels + visible;
   if (!overlap) return kernels + forward_moves + backward_moves;
-  return kernels + std::max(0.0, forward_moves - forward_kernels) +
-         std::max(0.0, backward_moves - backward_kernels);
+  return kernels + std::max(share_taken * forward_moves, forward_moves - forward_kernels) +
+         std::max(share_taken * backward_moves, backward_moves - backward_kernels);
 }
 
 PlanCost CostOf(const PlaceProblem& problem, const std::vector<int32_t>& labels) {
   PlanCost cost;
+  cost.share_taken = problem.pricing().share_taken();
   cost.visible = problem.OutputCost(labels);
   const std::vector<FoldedClass>& classes = problem.folding().classes;
   for (size_t i = 0; i < classes.size(); ++i) {
     if (classes[i].node == nullptr) continue;
     const Strategy& strategy = problem.strategies()[i][static_cast<size_t>(labels[i])];
-    const bool backward = classes[i].node->meta().is_backward();
+    const bool backward = classes[i].is_backward();
     (backward ? cost.backward_kernels : cost.forward_kernels) +=
         classes[i].count() * strategy.kernel_us;
     cost.visible += classes[i].count() * strategy.collective_us;

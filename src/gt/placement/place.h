@@ -40,6 +40,7 @@ struct PlanCost {
   double forward_kernels = 0, backward_kernels = 0;
   double visible = 0;  // moves that nothing hides
   double forward_moves = 0, backward_moves = 0;
+  double share_taken = 0;  // of compute, by moves beside kernels
   double step_us(bool overlap) const;
 };
 

@@ -136,7 +136,8 @@ Pricing::Pricing(const DeviceMesh& mesh, const LinkModel& links, DeviceSpeed dev
                  ? LinkModel(WithPublishedFormulas(links.cluster()))
                  : links),
       device_(std::move(device)),
-      formulas_(formulas) {
+      formulas_(formulas),
+      share_taken_(links_.cluster().ComputeShareTaken(Collective::kAllGather)) {
   for (int axes = 0; axes < 1 << mesh.axes(); ++axes) {
     spans_[static_cast<size_t>(axes)] = SpanOf(static_cast<AxisMask>(axes));
   }

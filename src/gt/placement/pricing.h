@@ -52,6 +52,11 @@ class Pricing {
   void set_expert_skew(double skew) { expert_skew_ = skew; }
   double expert_skew() const { return expert_skew_; }
 
+  // The part of compute that moves beside kernels take away from them while they are under way; 0: such
+  // moves slow nothing down. That of the cluster, unless it is set.
+  void set_share_taken(double share) { share_taken_ = share; }
+  double share_taken() const { return share_taken_; }
+
   const DeviceMesh& mesh() const { return mesh_; }
   CostFormulas formulas() const { return formulas_; }
 
@@ -71,6 +76,7 @@ class Pricing {
   const DeviceSpeed device_;
   const CostFormulas formulas_;
   double expert_skew_ = 1;
+  double share_taken_;
   std::array<GroupSpan, 1 << kMaxAxes> spans_;  // by axes
 };
 
