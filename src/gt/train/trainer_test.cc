@@ -318,6 +318,20 @@ TEST(Gradients, NormsOfHalfPrecisionAreSummedWide) {
   EXPECT_NEAR(GradientNorm(gradients), each * std::sqrt(1e5), 1e-3);
 }
 
+// Whoever has which part of a gradient, in whatever order in memory.
+TEST(Gradients, NormsOfManyElementsAreExact) {
+  at::manual_seed(3);
+  const at::Tensor gradient = at::randn({3000, 1001});
+  const double norm = gradient.to(at::kDouble).norm().item<double>();
+  const auto error = [norm](const std::vector<at::Tensor>& gradients) {
+    return std::abs(GradientNorm(gradients) - norm) / norm;
+  };
+  EXPECT_LT(error({gradient}), 1e-7);
+  EXPECT_LT(error({gradient.t()}), 1e-7);
+  EXPECT_LT(error(gradient.tensor_split(7)), 1e-7);
+  EXPECT_LT(error(gradient.tensor_split(7, 1)), 1e-6);  // not dense: added up one by one
+}
+
 TEST(Metrics, ReadsWell) {
   EXPECT_EQ(FormatCount(1234567), "1,234,567");
   EXPECT_EQ(FormatCount(12), "12");

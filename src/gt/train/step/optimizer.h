@@ -68,7 +68,7 @@ std::vector<at::Tensor> OwnGradients(std::span<const at::Tensor> parameters,
 // sum[i] += more[i], where there is one. A sum that is undefined takes the other's gradient.
 void AddGradients(std::vector<at::Tensor>& sum, std::span<const at::Tensor> more);
 
-// The norm of all gradients together, summed in float32 or wider; by `kernels` where they can.
+// The norm of all gradients together, to 1e-6 for those of float32; by `kernels` where they can.
 double GradientNorm(std::span<const at::Tensor> gradients, ListKernels* kernels = nullptr);
 
 // The factor on gradients that brings their norm down to `max_norm`: 1 where it is not above it, and
