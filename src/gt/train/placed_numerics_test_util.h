@@ -54,13 +54,12 @@ struct Case {
   // Meshes of three ranks have shards of different lengths everywhere.
   void Change(Config& config) const {
     if (ranks() % 3 == 0) config.model.vocab_size = 259;
-    // A quarter of its 315 million parameters, so that a test takes a minute. At the usual rate of 8e-4 its
-    // training multiplies rounding errors: one rank that only adds up its loss in another order is 1e-5
-    // off after 18 steps, where the norm of the gradient leaps from 4 to 24.
-    if (flavor == "debugmodel_moe") {
-      config.model.n_layers = 2;
-      config.optimizer.lr = 1e-4;
-    }
+    // At the usual rate of 8e-4 the training of these multiplies rounding errors: one rank that only adds
+    // up its gradients in another order is 1e-4 off after 20 steps, since the norm of the gradient leaps
+    // from 2 to 19.
+    if (model == "qwen3" && flavor.starts_with("debugmodel")) config.optimizer.lr = 1e-4;
+    // A quarter of its 315 million parameters, so that a test takes a minute.
+    if (flavor == "debugmodel_moe") config.model.n_layers = 2;
     if (balanced) config.debug.moe_load = "balanced";
     if (flex) config.model.attn = AttentionBackend::kFlex;
     if (bfloat16) config.training.mixed_precision_param = ComputeDtype::kBfloat16;
