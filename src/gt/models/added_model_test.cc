@@ -4,7 +4,6 @@
 // head, attention over a sliding window with scores that fall with the distance, and checkpoints that
 // store matrices transposed.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,6 +19,7 @@
 #include "gt/nn/flex_attention.h"
 #include "gt/storage/safetensors.h"
 #include "gt/testing/temp_folder.h"
+#include "gt/torch_bridge/one_thread_test_util.h"
 #include "gt/train/step/batch.h"
 #include "gt/train/step/captured_step.h"
 #include "gt/train/step/eager_step.h"
@@ -309,14 +309,8 @@ const ModelRegistration kRegistration({
 
 // From here on the tests that docs/adding_a_model.md asks for.
 
-// One thread inside an operator: on a busy machine tiny operators would mostly wait for the others.
 class AddedModel : public ::testing::Test {
- protected:
-  void SetUp() override { at::set_num_threads(1); }
-  void TearDown() override { at::set_num_threads(before_); }
-
- private:
-  int before_ = at::get_num_threads();
+  testing::OneThread one_thread_;
 };
 
 constexpr int64_t kLength = 24;

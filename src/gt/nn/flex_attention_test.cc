@@ -2,24 +2,19 @@
 #include "gt/nn/flex_attention.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
 #include <vector>
 
+#include "gt/torch_bridge/one_thread_test_util.h"
+
 namespace gt::flex_attention_test {
 namespace {
 
-// One thread inside an operator: on a busy machine tiny operators would mostly wait for the others.
 class FlexAttention : public ::testing::Test {
- protected:
-  void SetUp() override { at::set_num_threads(1); }
-  void TearDown() override { at::set_num_threads(before_); }
-
- private:
-  int before_ = at::get_num_threads();
+  testing::OneThread one_thread_;
 };
 
 struct FlexCase {

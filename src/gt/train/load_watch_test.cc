@@ -3,7 +3,6 @@
 #include "gt/train/load_watch.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -22,6 +21,7 @@
 #include "gt/job/config.h"
 #include "gt/nn/moe.h"
 #include "gt/torch_bridge/generator.h"
+#include "gt/torch_bridge/one_thread_test_util.h"
 #include "gt/train/metrics.h"
 #include "gt/train/step/batch.h"
 #include "gt/train/step/captured_step.h"
@@ -64,19 +64,9 @@ Config EagerChunks(Config config) {
   return config;
 }
 
-// Bits depend on the number of threads, and a small model waits for them more than it gains.
-class OneThread {
- public:
-  OneThread() { at::set_num_threads(1); }
-  ~OneThread() { at::set_num_threads(before_); }
-
- private:
-  int before_ = at::get_num_threads();
-};
-
 using Use = std::function<void(World&, LanguageModel&, const Mesh&)>;
 void WithModel(const Config& config, const Use& use) {
-  OneThread one_thread;
+  testing::OneThread one_thread;
   World::Run(config, [&](World& world) {
     Mesh mesh(config.parallelism, world.size(), world.rank());
     ModelPtr model = BuildConfiguredModel(config, world, mesh);

@@ -1,7 +1,6 @@
 // Memory policies on whole train steps: no bit changes, the predicted peak is the measured one, and what
 // does not fit ends with an error that helps.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include "gt/torch_bridge/cpu_memory.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/torch_bridge/generator.h"
+#include "gt/torch_bridge/one_thread_test_util.h"
 #include "gt/train/step/batch.h"
 #include "gt/train/step/captured_step.h"
 #include "gt/train/step/eager_step.h"
@@ -136,15 +136,6 @@ TEST(Dropout, DrawsFromTheSeededGenerator) {
   EXPECT_EQ(without->Run(batch, batch.valid_tokens).loss.item<double>(), kept);
 }
 
-class OneThread {
- public:
-  OneThread() : before_(at::get_num_threads()) { at::set_num_threads(1); }
-  ~OneThread() { at::set_num_threads(before_); }
-
- private:
-  int before_;
-};
-
 struct Peaks {
   int64_t measured = 0, predicted = 0;
 };
@@ -172,7 +163,7 @@ Peaks PeaksOf(const Config& config, LanguageModel& model) {
 // Peaks of eager libtorch and of all policies. The optimizer is not there. One thread: libtorch's
 // attention takes scratch memory for each.
 std::map<std::string, Peaks> PeaksOfAll(Config config) {
-  OneThread one_thread;
+  testing::OneThread one_thread;
   // Every expert gets as many tokens as the prediction assumes.
   config.debug.moe_force_load_balance = true;
   MeterScope meter;
@@ -277,7 +268,7 @@ TEST_F(MemoryFaults, AJobThatDoesNotFitIsRefusedBeforeItBegins) {
 // written from copies. The copies may be gone before the step reaches its peak, so that they are
 // compared with what is written.
 TEST_F(MemoryFaults, WhatARunTakesIsPredicted) {
-  OneThread one_thread;
+  testing::OneThread one_thread;
   constexpr int64_t kCounters = 8192;  // of the optimizer, the generator and the data
   for (const int64_t ranks : {1, 4}) {
     SCOPED_TRACE(ranks);

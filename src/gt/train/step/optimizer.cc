@@ -21,6 +21,25 @@ std::vector<at::Tensor> Defined(std::span<const at::Tensor> tensors) {
   return defined;
 }
 
+// On a CPU a norm adds up squares one after another: in float32, ten million of them are off by 1e-5. Norms
+// of short pieces are exact to 1e-6 or better, whoever has which part of a gradient. They are shorter than
+// what operators share out among threads.
+void AddShortPieces(const at::Tensor& tensor, std::vector<at::Tensor>& pieces) {
+  constexpr int64_t kLongest = 16384;
+  if (!tensor.is_cpu() || tensor.numel() <= kLongest) {
+    pieces.push_back(tensor);
+    return;
+  }
+  const bool dense = tensor.is_non_overlapping_and_dense();
+  const at::Tensor whole = dense ? tensor.as_strided({tensor.numel()}, {1}) : tensor;
+  const at::IntArrayRef sizes = whole.sizes();
+  const int64_t dim = std::max_element(sizes.begin(), sizes.end()) - sizes.begin();
+  const int64_t others = whole.numel() / sizes[static_cast<size_t>(dim)];
+  for (const at::Tensor& piece : whole.split(std::max<int64_t>(1, kLongest / others), dim)) {
+    AddShortPieces(piece, pieces);
+  }
+}
+
 }  // namespace
 
 NamedTensors NamedParameters(const torch::nn::Module& module) {
@@ -153,29 +172,6 @@ void AddGradients(std::vector<at::Tensor>& sum, std::span<const at::Tensor> more
   }
   if (!left.empty()) at::_foreach_add_(left, right);
 }
-
-namespace {
-
-// On a CPU a norm adds up squares one after another: in float32, ten million of them are off by 1e-5. Norms
-// of short pieces are exact to 1e-6 or better, whoever has which part of a gradient. Shorter than what operators
-// share out among threads.
-void AddShortPieces(const at::Tensor& tensor, std::vector<at::Tensor>& pieces) {
-  constexpr int64_t kLongest = 16384;
-  if (!tensor.is_cpu() || tensor.numel() <= kLongest) {
-    pieces.push_back(tensor);
-    return;
-  }
-  const bool dense = tensor.is_non_overlapping_and_dense();
-  const at::Tensor whole = dense ? tensor.as_strided({tensor.numel()}, {1}) : tensor;
-  const at::IntArrayRef sizes = whole.sizes();
-  const int64_t dim = std::max_element(sizes.begin(), sizes.end()) - sizes.begin();
-  const int64_t others = whole.numel() / sizes[static_cast<size_t>(dim)];
-  for (const at::Tensor& piece : whole.split(std::max<int64_t>(1, kLongest / others), dim)) {
-    AddShortPieces(piece, pieces);
-  }
-}
-
-}  // namespace
 
 double GradientNorm(std::span<const at::Tensor> gradients, ListKernels* kernels) {
   at::NoGradGuard no_gradients;
