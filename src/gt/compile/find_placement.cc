@@ -1,6 +1,7 @@
 #include "gt/compile/find_placement.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <future>
@@ -31,7 +32,8 @@ using placement::SearchOptions;
 using Clock = std::chrono::steady_clock;
 
 // Of the work on a plan.
-constexpr double kShareForHandWritten = 0.1, kShareForStart = 0.05, kShareForJudging = 0.2;
+constexpr double kShareForHandWritten = 0.1, kShareForStart = 0.05, kShareForJudging = 0.2,
+                 kShareForWaiting = 0.05;
 // Plans to begin with need not be proven: they are improved on.
 constexpr double kGapOfStart = 0.03;
 // Predictions are not good enough to tell plans apart that differ by less.
@@ -41,6 +43,9 @@ constexpr size_t kMostJudged = 2;
 // Plans that searches met are judged as well if they take so many times as long as the best one at the
 // most. Predicted steps are spread as widely.
 constexpr double kWorthJudging = 1.05;
+// How many nodes the steps of all plans that are judged may have together, before passes.
+constexpr int64_t kJudgedNodes = 150'000;
+constexpr size_t kLeastJudged = 4;
 // A hand-written layout that takes so many times as long as another plan is not judged.
 constexpr double kTooLong = 1.25;
 
@@ -69,7 +74,7 @@ class Finder {
     if (result_.best == nullptr) Refuse();
     placement::Placement& best = result_.best->placement;
     best.bound_us = std::min(bound, best.total_us());
-    if (request_.for_judging) AddMetPlans();
+    if (request_.for_judging) ChooseCandidates();
     return std::move(result_);
   }
 
@@ -90,35 +95,95 @@ class Finder {
     if (!request_.for_judging) return;
     std::ranges::stable_sort(allowed, {}, [](const auto& one) { return PriceOf(one.second); });
     for (const auto& [layout, found] : allowed | std::views::take(kMostJudged)) {
-      AddCandidate(found);
+      by_hand_.push_back(found);
       const std::shared_ptr<PlacedProblem> finest = Try(layout.mesh, layout.axes, /*finest=*/true);
-      if (finest != nullptr && PriceOf(finest) != PriceOf(found)) AddCandidate(finest);
+      if (finest != nullptr && PriceOf(finest) != PriceOf(found)) by_hand_.push_back(finest);
     }
   }
 
-  // Of the plans that searches met, those that are nearly as good as the best: what is predicted of their
-  // steps differs by more than what placement's costs say of them.
-  void AddMetPlans() {
+  using Candidates = std::vector<std::shared_ptr<PlacedProblem>>;
+
+  // What is predicted of a step is between two extremes: moves of parameters and gradients hide as well as
+  // they ever could, which is how plans are searched, and none hides at all. Plans that are good at either
+  // end are judged, in turn, with those by hand.
+  void ChooseCandidates() {
     const double worthwhile = kWorthJudging * PriceOf(result_.best);
+    Candidates hiding;
     for (const std::shared_ptr<PlacedProblem>& found : searched_) {
-      AddCandidate(found);
-      for (const std::vector<int32_t>& labels : found->placement.met) {
-        if (CostOf(*found->problem, labels).step_us(request_.overlap) > worthwhile) continue;
-        auto other = std::make_shared<PlacedProblem>(*found);
-        other->placement = PlacementOf(*found->problem, Options(), labels);
-        other->placement.bound_us = result_.best->placement.bound_us;
-        if (other->placement.feasible) AddCandidate(std::move(other));
+      if (PriceOf(found) <= worthwhile) hiding.push_back(found);
+      AddMet(*found, found->placement.met, request_.overlap, worthwhile, hiding);
+    }
+    std::ranges::stable_sort(hiding, {}, PriceOf);
+    const Candidates waiting = request_.overlap ? PlansThatHideNothing(worthwhile) : Candidates();
+    const size_t most =
+        std::max(kLeastJudged, static_cast<size_t>(kJudgedNodes / request_.step.node_count()));
+    const std::array<const Candidates*, 3> lists = {&hiding, &by_hand_, &waiting};
+    const size_t longest = std::ranges::max(lists | std::views::transform(&Candidates::size));
+    for (size_t i = 0; i < longest; ++i) {
+      for (const Candidates* list : lists) {
+        if (i < list->size() && result_.candidates.size() < most) {
+          AddTo(result_.candidates, (*list)[i]);
+        }
       }
     }
-    std::ranges::stable_sort(result_.candidates, {}, PriceOf);
   }
 
-  void AddCandidate(std::shared_ptr<PlacedProblem> candidate) {
-    const bool known = std::ranges::any_of(result_.candidates, [&](const auto& other) {
+  // On the meshes of plans that are nearly the best, those that take least first.
+  Candidates PlansThatHideNothing(double worthwhile) {
+    std::vector<DeviceMesh> meshes;
+    for (const Candidates* list : {&searched_, &by_hand_}) {
+      for (const std::shared_ptr<PlacedProblem>& found : *list) {
+        const DeviceMesh& mesh = found->pricing->mesh();
+        const bool known = std::ranges::find(meshes, mesh) != meshes.end();
+        if (!known && PriceOf(found) <= worthwhile) meshes.push_back(mesh);
+      }
+    }
+    Candidates plans;
+    for (const DeviceMesh& mesh : meshes) {
+      const std::shared_ptr<PlacedProblem> found = ProblemFor(mesh);
+      SearchOptions search = Options();
+      search.overlap = false;
+      search.work_limit *= kShareForWaiting;
+      search.relative_gap = 1 - kNoticeable;
+      SearchOn(*found, search);
+      if (!found->placement.feasible) continue;
+      const placement::Placement best = found->placement;
+      AddMet(*found, {best.labels}, /*overlap=*/false, placement::kForbidden, plans);
+      AddMet(*found, best.met, /*overlap=*/false, kWorthJudging * best.step_us, plans);
+    }
+    const auto serial = [](const std::shared_ptr<PlacedProblem>& plan) {
+      return plan->placement.cost.step_us(/*overlap=*/false);
+    };
+    std::ranges::stable_sort(plans, {}, serial);
+    return plans;
+  }
+
+  // A copy of the problem that was searched on the mesh, or the same again.
+  std::shared_ptr<PlacedProblem> ProblemFor(const DeviceMesh& mesh) const {
+    for (const std::shared_ptr<PlacedProblem>& found : searched_) {
+      if (found->pricing->mesh() == mesh) return std::make_shared<PlacedProblem>(*found);
+    }
+    return ProblemOn(mesh, {});
+  }
+
+  // Placements of a problem that fit and, with or without overlap, take so long at the most.
+  void AddMet(const PlacedProblem& found, const std::vector<std::vector<int32_t>>& met,
+              bool overlap, double longest, Candidates& to) const {
+    for (const std::vector<int32_t>& labels : met) {
+      if (CostOf(*found.problem, labels).step_us(overlap) > longest) continue;
+      auto other = std::make_shared<PlacedProblem>(found);
+      other->placement = PlacementOf(*found.problem, Options(), labels);
+      other->placement.bound_us = result_.best->placement.bound_us;
+      if (other->placement.feasible) AddTo(to, std::move(other));
+    }
+  }
+
+  static void AddTo(Candidates& all, std::shared_ptr<PlacedProblem> candidate) {
+    const bool known = std::ranges::any_of(all, [&](const auto& other) {
       return other->problem == candidate->problem &&
              other->placement.labels == candidate->placement.labels;
     });
-    if (!known) result_.candidates.push_back(std::move(candidate));
+    if (!known) all.push_back(std::move(candidate));
   }
 
   static double PriceOf(const std::shared_ptr<PlacedProblem>& found) {
@@ -307,7 +372,8 @@ class Finder {
   const std::shared_ptr<const placement::FoldedStep> step_;
   const Clock::time_point start_;
   FoundPlacement result_;
-  std::vector<std::shared_ptr<PlacedProblem>> searched_;  // the best of each mesh
+  Candidates searched_;  // the best of each mesh
+  Candidates by_hand_;   // those that are judged
   double last_bound_ = 0;
 };
 

@@ -59,9 +59,9 @@ struct FoundPlacement {
     std::shared_ptr<PlacedProblem> found;  // null: it does not fit, or takes longer
   };
   std::vector<Rival> rivals;  // hand-written layouts
-  // For judging, those that take least first: the best of each mesh, others that were met on the way and
-  // are nearly as good, and the best hand-written layouts, also with parameters sharded as finely as gt
-  // train shards them.
+  // For judging, the most promising first: the best of each mesh and others that were met on the way and
+  // are nearly as good; the best if no move were hidden, likewise; and the best hand-written layouts, also
+  // with parameters sharded as finely as gt train shards them.
   std::vector<std::shared_ptr<PlacedProblem>> candidates;
   int meshes_not_tried = 0;  // for want of time
   // Of the rivals that fit; null: none.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <future>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -29,6 +30,10 @@ std::pair<int64_t, double> Order(const Prediction& prediction) {
 // moves hide only behind kernels that are there when they run (docs/placement.md).
 constexpr double kLeastOfPrice = 0.85;
 
+// Plans are judged two at a time, by what was known before both: which one is chosen does not depend on how
+// many threads there are.
+constexpr size_t kAtATime = 2;
+
 // Generated kernels take a third of the time that passes take, and are much the same for all plans. All
 // policies after the trace share one placement, so that they also share the judge's.
 Config JudgedConfig(Config config) {
@@ -36,26 +41,60 @@ Config JudgedConfig(Config config) {
   return config;
 }
 
-// Of the step that this rank would run; nothing is made for it.
+// Of what `step` becomes on this rank; nothing is made for it. Any thread may do it.
 Prediction Judge(const StepRequest& request, Config config, const EpOverlapSection& overlap,
-                 SingleDeviceStep& whole, const Plan& plan) {
-  const std::unique_ptr<Graph> step = whole.For(plan, overlap).graph;
-  const PlacedStep placed = ApplyPlacement(*step, plan, request.mesh.rank());
-  ApplyLoads(*step, LoadsToPlanFor(request, placed, placement::DeviceMesh(plan.mesh)));
+                 Graph& step, const Plan& plan) {
+  const PlacedStep placed = ApplyPlacement(step, plan, request.mesh.rank());
+  ApplyLoads(step, LoadsToPlanFor(request, placed, placement::DeviceMesh(plan.mesh)));
   if (AppliesPolicyFirst(config)) config.compile.memory_policy = MemoryPolicy::kNone;
   StepCompiler compiler(config, request.mesh, nullptr, request.device,
                         StepCompiler::Audience::kSelf);
   compiler.PlaceOn(placement::DeviceMesh(plan.mesh));
-  if (config.compile.enable_passes) compiler.Compile(*step, overlap);
+  if (config.compile.enable_passes) compiler.Compile(step, overlap);
   Prediction prediction;
-  const std::optional<Timeline> timeline = compiler.Predict(*step);
+  const std::optional<Timeline> timeline = compiler.Predict(step);
   prediction.microseconds = timeline ? timeline->step : plan.step_us;
   const int64_t capacity = MemoryCapacity(request.config, request.world, request.device);
   if (capacity > 0) {
-    prediction.peak = MeasureMemory(*step, StepMemory(request.config, request.mesh)).peak;
+    prediction.peak = MeasureMemory(step, StepMemory(request.config, request.mesh)).peak;
     prediction.excess = std::max<int64_t>(0, prediction.peak - capacity);
   }
   return prediction;
+}
+
+// Operators are measured one at a time.
+bool MayUseThreads(const Config& config) {
+  return config.threads != 1 && config.compile.costs != CostSource::kMeasured;
+}
+
+// What is predicted of a plan, or why it cannot be carried out.
+struct Verdict {
+  std::optional<Prediction> prediction = std::nullopt;
+  std::exception_ptr problem = nullptr;
+};
+
+// Steps are captured by the thread that asks; what follows needs no libtorch.
+std::future<Verdict> StartJudging(const StepRequest& request, const Config& config,
+                                  const EpOverlapSection& overlap, SingleDeviceStep& whole,
+                                  const Plan& plan) {
+  const auto refused = [&plan](const Error& error) -> Verdict {
+    log::Debug("a plan of {:.2f} ms by its own costs: {}", plan.step_us / 1e3, error.what());
+    return {.problem = std::current_exception()};
+  };
+  std::shared_ptr<Graph> step;
+  try {
+    step = whole.For(plan, overlap).graph;
+  } catch (const Error& error) {
+    return std::async(std::launch::deferred, [verdict = refused(error)] { return verdict; });
+  }
+  const auto when = MayUseThreads(config) ? std::launch::async : std::launch::deferred;
+  return std::async(when, [&, refused, step = std::move(step)]() -> Verdict {
+    try {
+      return {.prediction = Judge(request, config, overlap, *step, plan)};
+    } catch (const Error& error) {
+      return refused(error);
+    }
+  });
 }
 
 }  // namespace
@@ -65,21 +104,31 @@ FastestOf FastestPlan(const StepRequest& request, const EpOverlapSection& overla
   const Config config = JudgedConfig(request.config);
   std::optional<FastestOf> best;
   std::exception_ptr problem;
-  for (size_t i = 0; i < plans.size(); ++i) {
-    if (best && best->prediction.excess == 0 &&
-        kLeastOfPrice * plans[i].step_us > best->prediction.microseconds) {
-      log::Debug("placement candidate {}: {:.2f} ms by its own costs, too long to be the fastest",
-                 i, plans[i].step_us / 1e3);
-      continue;
+  const auto is_too_long = [&best](const Plan& plan) {
+    return best && best->prediction.excess == 0 &&
+           kLeastOfPrice * plan.step_us > best->prediction.microseconds;
+  };
+  for (size_t next = 0; next < plans.size();) {
+    std::vector<std::pair<size_t, std::future<Verdict>>> trials;
+    for (; next < plans.size() && trials.size() < kAtATime; ++next) {
+      if (is_too_long(plans[next])) {
+        log::Debug("placement candidate {}: {:.2f} ms by its own costs, too long to be the fastest",
+                   next, plans[next].step_us / 1e3);
+        continue;
+      }
+      trials.emplace_back(next, StartJudging(request, config, overlap, step, plans[next]));
     }
-    try {
-      const Prediction prediction = Judge(request, config, overlap, step, plans[i]);
+    for (auto& [i, trial] : trials) {
+      const Verdict verdict = trial.get();
+      if (!verdict.prediction) {
+        if (!problem) problem = verdict.problem;
+        continue;
+      }
       log::Debug("placement candidate {}: {:.2f} ms by its own costs, {:.2f} ms after all passes",
-                 i, plans[i].step_us / 1e3, prediction.microseconds / 1e3);
-      if (!best || Order(prediction) < Order(best->prediction)) best = {i, prediction};
-    } catch (const Error& error) {
-      log::Debug("placement candidate {}: {}", i, error.what());
-      if (!problem) problem = std::current_exception();
+                 i, plans[i].step_us / 1e3, verdict.prediction->microseconds / 1e3);
+      if (!best || Order(*verdict.prediction) < Order(best->prediction)) {
+        best = {i, *verdict.prediction};
+      }
     }
   }
   if (!best) std::rethrow_exception(problem);
@@ -88,7 +137,7 @@ FastestOf FastestPlan(const StepRequest& request, const EpOverlapSection& overla
 
 Prediction PredictPlan(const StepRequest& request, const EpOverlapSection& overlap,
                        SingleDeviceStep& step, const Plan& plan) {
-  return Judge(request, request.config, overlap, step, plan);
+  return Judge(request, request.config, overlap, *step.For(plan, overlap).graph, plan);
 }
 
 }  // namespace gt

@@ -75,6 +75,13 @@ class FinestShards {
   int64_t count_ = 1;
 };
 
+// Numbers are scratch space, no part of what a graph says. Copies of a graph share its nested ones: with
+// numbers that are right, several threads can work on copies.
+void NumberAll(const Graph& graph) {
+  const_cast<Graph&>(graph).NumberNodes();
+  for (const Node* node : graph.nodes()) ForEachNestedGraph(*node, NumberAll);
+}
+
 Captured CaptureWhole(const StepRequest& request, int64_t ranks, const EpOverlapSection& overlap,
                       int64_t shards, bool verified = true) {
   const Config global = GlobalConfig(request.config, ranks, request.model);
@@ -88,7 +95,7 @@ Captured CaptureWhole(const StepRequest& request, int64_t ranks, const EpOverlap
   options.verify_last = verified;
   options.make_start = [&] { return std::move(capture().graph); };
   PassManager(std::move(passes), std::move(options)).Run(*captured.graph);
-  captured.graph->NumberNodes();
+  NumberAll(*captured.graph);
   return captured;
 }
 
@@ -151,12 +158,6 @@ Captured CaptureToLookAt(LanguageModel& model, const Config& config, int64_t ran
                       verified);
 }
 
-// Numbers are scratch space, no part of what a graph says.
-void NumberAll(const Graph& graph) {
-  const_cast<Graph&>(graph).NumberNodes();
-  for (const Node* node : graph.nodes()) ForEachNestedGraph(*node, NumberAll);
-}
-
 }  // namespace
 
 SingleDeviceGraph::SingleDeviceGraph(const Config& config, int64_t ranks)
@@ -164,7 +165,6 @@ SingleDeviceGraph::SingleDeviceGraph(const Config& config, int64_t ranks)
   ModelPtr model = BuildConfiguredModel(config);
   Captured captured = CaptureToLookAt(*model, config, ranks, /*verified=*/false);
   graph_ = std::move(captured.graph);
-  NumberAll(*graph_);  // both threads read the numbers
   // The other thread also takes the model apart, which takes as long as making it.
   verified_ = std::async(std::launch::async, [graph = graph_.get(), model = std::move(model),
                                               inputs = std::move(captured.bound_inputs)]() mutable {
