@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
-#include <numbers>
 #include <numeric>
 #include <span>
 
@@ -42,12 +41,14 @@ constexpr Numbers kBars = {1e-6, 1e-5, 1e-5};
 // sum is made of parts the squared error doubles, and the error grows by sqrt(2).
 constexpr double kMoreRounding = 1.5;
 // Few roundings are not typical ones: the norm of n of them is off by 1/sqrt(2n) of itself, by chance three
-// times that, which counts for gradients of a dozen elements.
+// times that, which counts for gradients of a dozen elements and for the losses of twenty steps.
 //
 // A wrong factor of a percent hides in such distances, but not in their part along the gradient. Roundings
 // of n elements cancel out there to 1/sqrt(n) of the distance, by chance to three times that; the rounding of
 // a number that is a factor of all of them does not.
 constexpr double kOneRounding = 1.0 / 512, kChance = 3;
+// How much larger than its expectation the norm of so many roundings may be.
+double ByChance(int64_t count) { return 1 + kChance / std::sqrt(2 * static_cast<double>(count)); }
 // Rounding also decides between experts that are all but equal for a token. Each token that goes elsewhere
 // changes the gradients of a router and two experts by all that the token adds to them, and the updates
 // after them: that measures ties, not rounding. Gradients of single parameters are compared where all
@@ -180,11 +181,11 @@ class PlacedNumerics : public ::testing::TestWithParam<Case> {
       const Rounding along{right->one_rank_along, right->Along(placed[i])};
       squares += std::pow(right->norm(), 2);
       off_squares += std::pow(right->scale() * distance.placed, 2);
-      const double few = kChance / std::sqrt(static_cast<double>(right->numel()));
-      const double typical = distance.one_rank * (1 + few / std::numbers::sqrt2);
+      const double typical = distance.one_rank * ByChance(right->numel());
       result.distance.Note(right->name(), distance, std::max(kBars.gradients, typical));
-      const double by_chance = few * distance.one_rank;
-      result.along.Note(right->name(), along, std::max(kOneRounding, by_chance));
+      const double in_sum =
+          distance.one_rank * kChance / std::sqrt(static_cast<double>(right->numel()));
+      result.along.Note(right->name(), along, std::max(kOneRounding, in_sum));
     }
     result.all = {exact.one_rank_distance, std::sqrt(off_squares / squares)};
     return result;
@@ -305,7 +306,8 @@ class PlacedNumerics : public ::testing::TestWithParam<Case> {
                                      : fmt::format("; other choices from step {} on", same + 1));
     std::fflush(stdout);
     // Few losses can be right by chance, so that they are compared with the usual distance of all steps.
-    EXPECT_LE(losses.Ratio(std::max(usual, kBars.losses)), kMoreRounding);
+    const double typical = losses.one_rank * ByChance(static_cast<int64_t>(compared));
+    EXPECT_LE(losses.Ratio(std::max({usual, typical, kBars.losses})), kMoreRounding);
     if (same == placed.losses.size()) return;
     ASSERT_FALSE(which.balanced) << "tokens went elsewhere although loads are balanced";
     CompareRoundedLosses(which.Balanced(), RunPlacedJob(which.Balanced()));
