@@ -140,6 +140,7 @@ class Finder {
     }
     Candidates plans;
     for (const DeviceMesh& mesh : meshes) {
+      if (SecondsLeft() <= 0) break;
       const std::shared_ptr<PlacedProblem> found = ProblemFor(mesh);
       SearchOptions search = Options();
       search.overlap = false;

@@ -458,7 +458,9 @@ StepSolution SearchReduced(const StepProblem& problem, const StepOptions& option
   for (const std::vector<int32_t>& start : starts) search.Start(start);
   search.Begin({});
   StepSolution solution;
-  if (!search.feasible() && search.Bound() < options.cutoff) {
+  // Where memory has a price everything fits: then time or work has ended before a labelling was met.
+  const bool may_not_fit = options.over_price == kForbidden;
+  if (may_not_fit && !search.feasible() && search.Bound() < options.cutoff) {
     // Prices led to nothing that fits; perhaps nothing does.
     StepOptions memory = ForMemory(options);
     memory.cutoff = 0.5;  // bytes

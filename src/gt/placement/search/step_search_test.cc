@@ -133,6 +133,19 @@ TEST(StepSearch, TheBoundHoldsWhereverTheSearchEnds) {
   }
 }
 
+// Without the time for a single question there may be nothing to show, and nothing more to ask.
+TEST(StepSearch, EndsWhereNoTimeIsLeft) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    SCOPED_TRACE(seed);
+    const StepProblem problem = RandomStepProblem(seed, seed % 2 == 0);
+    StepOptions options;
+    options.time_limit_s = 0;
+    if (seed % 4 >= 2) options.over_price = 1;
+    const StepSolution solution = SearchStep(problem, options);
+    EXPECT_LE(solution.lower_bound, EnumeratedStep(problem, options.over_price) + 1e-9);
+  }
+}
+
 // What is above the cutoff need not be found; what is below it must be.
 TEST(StepSearch, LooksBelowTheCutoffOnly) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
