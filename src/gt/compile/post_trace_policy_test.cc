@@ -158,7 +158,7 @@ TEST_F(PolicyJobs, ThreadsProcessesAndAnotherRunAgree) {
 
 class ManyPolicies : public PostTracePolicies {};
 
-TEST_P(ManyPolicies, GiveTheSameBitsEverywhere_slow) {
+TEST_P(ManyPolicies, GiveTheSameBitsEverywhere) {
   for (ComputeDtype dtype : {ComputeDtype::kFloat32, ComputeDtype::kBfloat16}) {
     for (AttentionBackend attention : {AttentionBackend::kSdpa, AttentionBackend::kFlex}) {
       for (ReshardAfterForward reshard :
