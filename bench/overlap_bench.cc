@@ -9,8 +9,9 @@
 // A way is `whole` (no chunks), `auto`, or a kind of module that is cut. Without job flags: deepseek_v3
 // with the widths of 16B and 8 layers on a GPU, ep 32 on an H100 cluster; a tiny one, ep 8, on a CPU.
 // Under other loads than balanced ones the order is planned anew for what arrives, as in a job.
-// --predictions runs the job as its flags say, any model and layout, placed ones too, and compares the
-// step and its compute alone with what was predicted, and a profile of one step with the predicted one.
+// --predictions runs the job as its flags say, any model and layout, placed ones too, with the defaults of gt
+// and not those above, and compares the step and its compute alone with what was predicted, and a profile of
+// one step with the predicted one.
 // --random N draws N jobs (ep, links, batch, memory policy), and compares auto with every choice that
 // it has, tried one by one.
 #include <ATen/ATen.h>
@@ -20,7 +21,9 @@
 #include <chrono>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
+#include <string_view>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <vector>
 
@@ -58,8 +61,21 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-gt::Config DefaultJob(bool gpu) {
+// One rank that stands for all of an emulated cluster.
+gt::Config EmulatedJob(bool gpu) {
   gt::Config config;
+  config.comm.backend = gt::CommBackend::kEmulated;
+  config.comm.cluster = gpu ? "h100" : "slow";
+  config.comm.trace_buf_size = 1 << 16;
+  config.debug.moe_load = "balanced";
+  // What is known of a GPU fits all of its kind; CPUs differ.
+  config.compile.costs = gpu ? gt::CostSource::kEstimated : gt::CostSource::kMeasured;
+  config.threads = gpu ? 0 : 1;
+  return config;
+}
+
+gt::Config DefaultJob(bool gpu) {
+  gt::Config config = EmulatedJob(gpu);
   config.model.name = "deepseek_v3";
   config.model.flavor = gpu ? "16B" : "tiny";
   config.model.n_layers = gpu ? 8 : 6;
@@ -70,13 +86,6 @@ gt::Config DefaultJob(bool gpu) {
       gpu ? gt::ComputeDtype::kBfloat16 : gt::ComputeDtype::kFloat32;
   config.ranks = gpu ? 32 : 8;
   config.parallelism.expert_parallel_degree = config.ranks;
-  config.comm.backend = gt::CommBackend::kEmulated;
-  config.comm.cluster = gpu ? "h100" : "slow";
-  config.comm.trace_buf_size = 1 << 16;
-  config.debug.moe_load = "balanced";
-  // What is known of a GPU fits all of its kind; CPUs differ.
-  config.compile.costs = gpu ? gt::CostSource::kEstimated : gt::CostSource::kMeasured;
-  config.threads = gpu ? 0 : 1;
   return config;
 }
 
@@ -482,7 +491,11 @@ int main(int count, char** arguments) {
   gt::PrepareCpu();
   try {
     c10::Device device = gt::ChooseDevice(gt::DeviceChoice::kAuto);
-    gt::Config config = DefaultJob(device.is_cuda());
+    // The job that gt simulate predicts with the same flags.
+    const bool as_flags_say =
+        std::ranges::any_of(std::span(arguments, static_cast<size_t>(count)),
+                            [](std::string_view argument) { return argument == "--predictions"; });
+    gt::Config config = as_flags_say ? EmulatedJob(device.is_cuda()) : DefaultJob(device.is_cuda());
     Wanted wanted;
     gt::CommandLine line("overlap_bench", "measures how much communication hides behind compute");
     line.Flag("ways", &wanted.ways, "whole, auto, block, moe_batch, moe_seq")
