@@ -15,8 +15,9 @@ std::filesystem::path ResourcePath(std::string_view relative) {
   fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
   if (!error) {
     roots.push_back(program / "../share/graphtrainer");
-    // A build folder is build/<preset> below the source tree.
+    // A build folder is build/<preset> below the source tree, and benchmarks have a folder in it.
     roots.push_back(program / "../..");
+    roots.push_back(program / "../../..");
   }
   for (const fs::path& root : roots) {
     fs::path candidate = root / relative;
