@@ -172,8 +172,8 @@ class Finder {
               bool overlap, double longest, Candidates& to) const {
     for (const std::vector<int32_t>& labels : met) {
       if (CostOf(*found.problem, labels).step_us(overlap) > longest) continue;
-      auto other = std::make_shared<PlacedProblem>(found);
-      other->placement = PlacementOf(*found.problem, Options(), labels);
+      auto other = std::make_shared<PlacedProblem>(PlacedProblem{
+          found.pricing, found.problem, PlacementOf(*found.problem, Options(), labels)});
       other->placement.bound_us = result_.best->placement.bound_us;
       if (other->placement.feasible) AddTo(to, std::move(other));
     }
