@@ -44,7 +44,7 @@ constexpr size_t kMostJudged = 2;
 // most. Predicted steps are spread as widely.
 constexpr double kWorthJudging = 1.05;
 // How many nodes the steps of all plans that are judged may have together, before passes.
-constexpr int64_t kJudgedNodes = 150'000;
+constexpr int64_t kJudgedNodes = 100'000;
 constexpr size_t kLeastJudged = 4;
 // A hand-written layout that takes so many times as long as another plan is not judged.
 constexpr double kTooLong = 1.25;
