@@ -259,8 +259,9 @@ Measured Measure(const gt::Config& config, c10::Device device, Also also, int st
     for (int i = 0; i < kWarmUp + steps; ++i) {
       gt::Synchronize(device);
       if (i == 1 && config.debug.moe_load != "balanced") {
-        measured.load = MeanLoad(gt::MeasuredLoads(*step->graph(), step->symbol_values()));
-        measured.predicted_ms = 0;  // that was for other loads
+        const gt::RoutingLoads loads = gt::MeasuredLoads(*step->graph(), step->symbol_values());
+        measured.load = MeanLoad(loads);
+        if (!loads.modules.empty()) measured.predicted_ms = 0;  // that was for other loads
         if (replanner) {
           if (auto predicted = Replan(*step, *replanner)) {
             measured.predicted_ms = predicted->step / 1e3;

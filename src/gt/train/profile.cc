@@ -56,12 +56,24 @@ void WriteSpan(ChromeTrace& trace, const OpProfiler::Span& span) {
   trace.Add(event);
 }
 
-// The nodes of the first of the batches that the step consists of.
+// Makes one span of two that follow each other.
+void Join(OpProfiler::Span& first, const OpProfiler::Span& second) {
+  first.host_duration = second.host_start + second.host_duration - first.host_start;
+  if (!first.device_start || !second.device_start) return;
+  first.device_duration = *second.device_start + *second.device_duration - *first.device_start;
+}
+
+// The nodes of the first of the batches that the step consists of. A fused node that no kernel computes
+// runs as several operators, which are one span here.
 std::vector<OpProfiler::Span> FirstRun(std::vector<OpProfiler::Span> spans) {
   std::vector<OpProfiler::Span> run;
   for (OpProfiler::Span& span : spans) {
     if (span.node == nullptr) continue;
-    if (!run.empty() && span.node->number() <= run.back().node->number()) break;
+    if (!run.empty() && span.node == run.back().node) {
+      Join(run.back(), span);
+      continue;
+    }
+    if (!run.empty() && span.node->number() < run.back().node->number()) break;
     run.push_back(std::move(span));
   }
   return run;
