@@ -6,13 +6,13 @@
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
 #include "gt/base/byte_text.h"
+#include "gt/base/fold_names.h"
 #include "gt/base/text.h"
 #include "gt/report/columns.h"
 #include "gt/report/progress_bar.h"
@@ -78,94 +78,20 @@ std::vector<MemoryRow> MergeEqual(std::vector<MemoryRow> rows) {
   return merged;
 }
 
-// The number that a component of a name is: "26", but neither "026" nor "w2".
-std::optional<int64_t> NumberOf(std::string_view component) {
-  constexpr size_t kMostDigits = 9;
-  if (component.empty() || component.size() > kMostDigits) return std::nullopt;
-  if (component[0] == '0' && component.size() > 1) return std::nullopt;
-  int64_t number = 0;
-  for (char digit : component) {
-    if (digit < '0' || digit > '9') return std::nullopt;
-    number = number * 10 + (digit - '0');
+std::vector<MemoryRow> FoldLayers(const std::vector<MemoryRow>& rows) {
+  std::vector<std::string> names, keys;
+  for (const MemoryRow& row : rows) {
+    names.push_back(row.module);
+    keys.push_back(fmt::format("{}\n{}\n{}", KindOf(row), row.count, row.bytes));
   }
-  return number;
-}
-
-// "{0,2-4}"
-std::string RangesText(std::vector<int64_t> numbers) {
-  std::sort(numbers.begin(), numbers.end());
-  std::string text = "{";
-  for (size_t i = 0; i < numbers.size();) {
-    size_t end = i + 1;
-    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
-    if (i > 0) text += ",";
-    text += std::to_string(numbers[i]);
-    if (end - i > 1) text += "-" + std::to_string(numbers[end - 1]);
-    i = end;
-  }
-  return text + "}";
-}
-
-// A row whose module is taken apart at its dots, while rows are folded.
-struct FoldedRow {
-  std::vector<std::string> components;
-  MemoryRow row;
-};
-
-// Folds rows that differ in the number at one position of their modules, and in nothing else.
-std::vector<FoldedRow> FoldAt(std::vector<FoldedRow> rows, size_t position) {
-  std::vector<FoldedRow> folded;
-  std::vector<std::vector<int64_t>> numbers;  // of each folded row; empty: no number there
-  std::unordered_map<std::string, size_t> places;
-  for (FoldedRow& row : rows) {
-    std::optional<int64_t> number;
-    if (position < row.components.size()) number = NumberOf(row.components[position]);
-    if (!number) {
-      folded.push_back(std::move(row));
-      numbers.emplace_back();
-      continue;
-    }
-    std::string& component = row.components[position];
-    component = "#";
-    std::string key = fmt::format("{}\n{}\n{}\n{}", Join(row.components, "."), KindOf(row.row),
-                                  row.row.count, row.row.bytes);
-    auto [place, fresh] = places.try_emplace(std::move(key), folded.size());
-    if (fresh) {
-      folded.push_back(std::move(row));
-      numbers.push_back({*number});
-    } else {
-      Merge(folded[place->second].row, row.row);
-      numbers[place->second].push_back(*number);
-    }
-  }
-  for (size_t i = 0; i < folded.size(); ++i) {
-    if (numbers[i].empty()) continue;
-    folded[i].components[position] =
-        numbers[i].size() == 1 ? std::to_string(numbers[i][0]) : RangesText(std::move(numbers[i]));
+  std::vector<MemoryRow> folded;
+  for (const FoldedName& name : FoldNames(names, keys)) {
+    MemoryRow row = rows[name.members.front()];
+    row.module = name.name;
+    for (size_t i = 1; i < name.members.size(); ++i) Merge(row, rows[name.members[i]]);
+    folded.push_back(std::move(row));
   }
   return folded;
-}
-
-std::vector<MemoryRow> FoldLayers(std::vector<MemoryRow> rows) {
-  std::vector<FoldedRow> folded;
-  folded.reserve(rows.size());
-  size_t depth = 0;
-  for (MemoryRow& row : rows) {
-    std::vector<std::string> components = Split(row.module, '.');
-    depth = std::max(depth, components.size());
-    folded.push_back({std::move(components), std::move(row)});
-  }
-  // Real names have a few components. A deeper one is kept as it is from there on.
-  constexpr size_t kDeepest = 32;
-  for (size_t position = 0; position < std::min(depth, kDeepest); ++position) {
-    folded = FoldAt(std::move(folded), position);
-  }
-  rows.clear();
-  for (FoldedRow& row : folded) {
-    row.row.module = Join(row.components, ".");
-    rows.push_back(std::move(row.row));
-  }
-  return rows;
 }
 
 // "aten::mm in layers.3.feed_forward.w2 (backward)"
