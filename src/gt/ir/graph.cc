@@ -587,14 +587,16 @@ const Graph* FusedBody(const Node& node) {
   return body == nullptr ? nullptr : body->get();
 }
 
+Dim CostOf(const Node& node, CostRule rule) {
+  std::vector<const TensorType*> operands, results;
+  for (int32_t i = 0; i < node.operand_count(); ++i) operands.push_back(&node.operand(i)->type());
+  for (int32_t i = 0; i < node.result_count(); ++i) results.push_back(&node.result(i)->type());
+  return rule(CostContext{node.args(), operands, results});
+}
+
 Dim FlopsOf(const Node& node) {
   const Operator& op = node.op();
-  if (op.flops != nullptr) {
-    std::vector<const TensorType*> operands, results;
-    for (int32_t i = 0; i < node.operand_count(); ++i) operands.push_back(&node.operand(i)->type());
-    for (int32_t i = 0; i < node.result_count(); ++i) results.push_back(&node.result(i)->type());
-    return op.flops(CostContext{node.args(), operands, results});
-  }
+  if (op.flops != nullptr) return CostOf(node, op.flops);
   Dim elements(0);
   if (op.is_view()) return elements;
   for (int32_t i = 0; i < node.result_count(); ++i) {

@@ -331,6 +331,8 @@ const Graph* FusedBody(const Node& node);
 // Floating-point operations of the node: what its operator declares, else one for each element of its
 // results, and none for views.
 Dim FlopsOf(const Node& node);
+// What a rule of its operator says.
+Dim CostOf(const Node& node, CostRule rule);
 
 // Of what the node computes: operator, types, arguments; not of which values it uses. The same for nodes
 // that do the same work.

@@ -184,15 +184,14 @@ class RuleContext {
 
 using ShapeRule = void (*)(RuleContext&);
 
-// What a node costs, as expressions over the graph's symbols: floating-point operations (a
-// multiply-add is two).
+// What a node costs, as an expression over the graph's symbols.
 struct CostContext {
   std::span<const Argument> args;
   std::span<const TensorType* const> operands;
   std::span<const TensorType* const> results;
   const TensorType& Tensor(int i) const;  // tensor argument at schema position i
 };
-using FlopsRule = Dim (*)(const CostContext&);
+using CostRule = Dim (*)(const CostContext&);
 
 // How it can be computed in shards (ir/sharding.h).
 class ShardingContext;
@@ -203,7 +202,9 @@ using ShardingRule = void (*)(ShardingContext&);
 struct OperatorFacts {
   Work work = Work::kUndecided;
   DimOrder order = DimOrder::kUndecided;
-  FlopsRule flops = nullptr;        // null: one per result element, views zero
+  // Floating-point operations, a multiply-add is two; null: one per result element, views zero.
+  CostRule flops = nullptr;
+  CostRule scratch = nullptr;       // bytes that its kernel allocates while it runs; null: few
   ShardingRule sharding = nullptr;  // null: every rank computes all of it
   ViewKind view = ViewKind::kNone;
   Aliasing aliasing = Aliasing::kNone;  // left out for views whose schema says so

@@ -17,6 +17,7 @@
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
 #include "gt/kernels/attention_mask.h"
+#include "gt/ops/flex_blocks.h"
 #include "gt/torch_bridge/graph_object.h"
 
 namespace gt {
@@ -35,8 +36,6 @@ using at::Tensor;
 using GraphHandle = c10::intrusive_ptr<GraphObject>;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr int64_t kQueryBlock = 128;
-constexpr int64_t kKeyBlock = 512;
 
 // What the functions say about all pairs of one call. Positions have four dimensions, [batch, heads,
 // queries, keys], each with the one extent that is its own.
@@ -107,11 +106,9 @@ Tensor Unfold(const Tensor& folded, int64_t heads) {
   return folded.view({folded.size(0), heads, rows, folded.size(3)});
 }
 
-// Blocks are made smaller when there are so many heads that scores of one would take much memory.
 int64_t QueryBlock(const Tensor& query) {
-  constexpr int64_t kMostScores = int64_t{1} << 24;
-  int64_t rows = kMostScores / (query.size(0) * query.size(1) * kKeyBlock);
-  return std::clamp<int64_t>(rows, 16, kQueryBlock);
+  int64_t rows = kMostFlexScores / (query.size(0) * query.size(1) * kFlexKeyBlock);
+  return std::clamp(rows, kLeastFlexQueries, kFlexQueryBlock);
 }
 
 Tensor LengthMajorLike(const Tensor& rows, int64_t width) {
@@ -135,8 +132,8 @@ std::tuple<Tensor, Tensor> BlockedForward(const Tensor& query, const Tensor& key
     int64_t queries = std::min(step, query.size(2) - i);
     Tensor rows = FoldGroups(query.narrow(2, i, queries).to(at::kFloat) * scale, kv_heads);
     Tensor most, sum, total;  // running maximum, sum of exponentials, weighted sum of values
-    for (int64_t j = 0; j < key.size(2); j += kKeyBlock) {
-      int64_t keys = std::min(kKeyBlock, key.size(2) - j);
+    for (int64_t j = 0; j < key.size(2); j += kFlexKeyBlock) {
+      int64_t keys = std::min(kFlexKeyBlock, key.size(2) - j);
       functions.Select(i, queries, j, keys);
       bool any = false;
       Tensor allowed = functions.Mask(&any);
@@ -196,8 +193,8 @@ std::tuple<Tensor, Tensor, Tensor> BlockedBackward(
     Tensor denominator = logsumexp.narrow(2, i, queries).unsqueeze(-1);
     denominator = denominator.masked_fill(denominator == -kInfinity, kInfinity);
     Tensor query_sum = at::zeros_like(rows);
-    for (int64_t j = 0; j < key.size(2); j += kKeyBlock) {
-      int64_t keys = std::min(kKeyBlock, key.size(2) - j);
+    for (int64_t j = 0; j < key.size(2); j += kFlexKeyBlock) {
+      int64_t keys = std::min(kFlexKeyBlock, key.size(2) - j);
       functions.Select(i, queries, j, keys);
       bool any = false;
       Tensor allowed = functions.Mask(&any);

@@ -10,6 +10,7 @@
 
 #include "gt/ir/graph.h"
 #include "gt/ops/attention_sharding.h"
+#include "gt/ops/flex_blocks.h"
 #include "gt/ops/registry.h"
 #include "gt/ops/rules.h"
 
@@ -325,6 +326,45 @@ Dim Pairs(const CostContext& ctx) {
   return query.sizes[kBatch] * query.sizes[kHeads] * query.sizes[kLength] * key.sizes[kLength];
 }
 
+// What one block of queries and keys takes: scores of all heads, several times over, and rows of queries. Half
+// precision is widened first, all keys and values of it. On a GPU calls in half precision take flash kernels,
+// which allocate nothing that counts here.
+struct FlexBlock {
+  Dim scores, queries;  // bytes
+  Dim widened;
+};
+template <int kFirst>
+FlexBlock FlexBlockOf(const CostContext& ctx) {
+  const TensorType &query = ctx.Tensor(kFirst), &key = ctx.Tensor(kFirst + 1),
+                   &value = ctx.Tensor(kFirst + 2);
+  const bool half = ItemSize(query.dtype) < ItemSize(DType::kFloat32);
+  if (half && query.device.kind != DeviceKind::kCpu) return {0, 0, 0};
+  const Dim heads = query.sizes[kBatch] * query.sizes[kHeads], width(ItemSize(DType::kFloat32));
+  const Dim most =
+      Max(Dim(kLeastFlexQueries),
+          Min(Dim(kFlexQueryBlock), FloorDiv(Dim(kMostFlexScores), heads * Dim(kFlexKeyBlock))));
+  const Dim rows = heads * Min(query.sizes[kLength], most) * width;
+  Dim keys_and_values = key.sizes[kBatch] * key.sizes[kHeads] * key.sizes[kLength] *
+                        (key.sizes[kWidth] + value.sizes[kWidth]) * width;
+  return {rows * Min(key.sizes[kLength], Dim(kFlexKeyBlock)),
+          rows * (query.sizes[kWidth] + value.sizes[kWidth]), half ? keys_and_values : Dim(0)};
+}
+// Scores before and after the mask, or after it and their exponentials.
+Dim FlexScratch(const CostContext& ctx) {
+  const FlexBlock block = FlexBlockOf<0>(ctx);
+  return Dim(2) * block.scores + block.queries + block.widened;
+}
+// Scores before and after the mask, weights, their gradients, those less the sum along them, and those of
+// scores; sums of the gradients of keys and values in float32.
+Dim FlexBackwardScratch(const CostContext& ctx) {
+  const FlexBlock block = FlexBlockOf<1>(ctx);
+  const TensorType &key = ctx.Tensor(2), &value = ctx.Tensor(3);
+  if (block.scores.Is(0)) return 0;
+  const Dim sums = key.sizes[kBatch] * key.sizes[kHeads] * key.sizes[kLength] *
+                   (key.sizes[kWidth] + value.sizes[kWidth]) * Dim(ItemSize(DType::kFloat32));
+  return Dim(6) * block.scores + Dim(2) * block.queries + block.widened + sums;
+}
+
 // Scores, and the weighted sum of values.
 Dim ForwardFlops(const CostContext& ctx) {
   return Dim(2) * Pairs<0>(ctx) * (ctx.Tensor(0).sizes[kWidth] + ctx.Tensor(2).sizes[kWidth]);
@@ -442,6 +482,7 @@ void RegisterAttention(OperatorTable& table) {
       "Tensor logsumexp)",
       FlexRule);
   flex.host = HostPart::kAlways;
+  flex.scratch = FlexScratch;
   flex.sharding = rules::FlexSharding;
   // score_mod_backward(gradient of score_mod's result, score, batch, head, query, key, captures...)
   // gives the gradient of the score. Captured tensors get no gradient.
@@ -453,6 +494,7 @@ void RegisterAttention(OperatorTable& table) {
       "Tensor grad_key, Tensor grad_value)",
       FlexBackwardRule);
   flex_backward.host = HostPart::kAlways;
+  flex_backward.scratch = FlexBackwardScratch;
   flex_backward.sharding = rules::FlexBackwardSharding;
 }
 

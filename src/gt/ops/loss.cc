@@ -243,7 +243,7 @@ void RegisterLoss(OperatorTable& table) {
       .work = Work::kReduction, .order = DimOrder::kKept, .integers = IntegerOperands::kIndices};
   const OperatorFacts reduced = {.work = Work::kReduction, .order = DimOrder::kKept};
   const OperatorFacts pointwise = {.work = Work::kPointwise, .order = DimOrder::kKept};
-  auto add = [&table](std::string_view schema, ShapeRule rule, OperatorFacts facts, FlopsRule flops,
+  auto add = [&table](std::string_view schema, ShapeRule rule, OperatorFacts facts, CostRule flops,
                       ShardingRule sharding) {
     facts.flops = flops;
     facts.sharding = sharding;

@@ -240,7 +240,7 @@ Dim GroupedFlops(const CostContext& ctx) {
 void RegisterMatmul(OperatorTable& table) {
   OperatorGroup products(table, {.work = Work::kProduct, .order = DimOrder::kKept});
   // Policies keep what torchtitan's keep: no product that adds to a batch.
-  auto kept = [&products](std::string_view schema, ShapeRule rule, FlopsRule flops,
+  auto kept = [&products](std::string_view schema, ShapeRule rule, CostRule flops,
                           ShardingRule sharding, RecomputeClass recompute) {
     Operator& op = products.Add(schema, rule);
     op.flops = flops;
@@ -255,7 +255,7 @@ void RegisterMatmul(OperatorTable& table) {
       "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) "
       "-> Tensor",
       AddmmRule, MatrixFlops<1>, AddmmSharding, RecomputeClass::kProduct);
-  auto added = [](OperatorGroup& group, std::string_view schema, ShapeRule rule, FlopsRule flops,
+  auto added = [](OperatorGroup& group, std::string_view schema, ShapeRule rule, CostRule flops,
                   ShardingRule sharding) {
     Operator& op = group.Add(schema, rule);
     op.flops = flops;

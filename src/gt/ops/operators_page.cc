@@ -108,6 +108,7 @@ std::string OtherFacts(const Operator& op) {
   add(op.linearity == Linearity::kOneOperand, "linear in one operand");
   add(op.linearity == Linearity::kAllOperands, "linear in all operands");
   add(op.converts_operands, "converts operands on the CPU");
+  add(op.scratch != nullptr, "allocates while it runs");
   add(op.integers == IntegerOperands::kIndices, "integers are indices");
   add(op.integers == IntegerOperands::kGroupEnds, "integers are ends of groups");
   if (op.recompute != RecomputeClass::kCheap) {

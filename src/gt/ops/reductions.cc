@@ -359,7 +359,7 @@ Dim FlopsPerInput(const CostContext& cost) {
 void RegisterReductions(OperatorTable& table) {
   OperatorGroup reductions(table, {.work = Work::kReduction, .order = DimOrder::kKept});
   auto add = [&reductions](std::string_view schema, ShapeRule rule, ShardingRule sharding,
-                           FlopsRule flops = FlopsPerInput<1>) -> Operator& {
+                           CostRule flops = FlopsPerInput<1>) -> Operator& {
     Operator& op = reductions.Add(schema, rule);
     op.flops = flops;
     op.sharding = sharding;

@@ -21,7 +21,7 @@ LiveMemory::LiveMemory(std::shared_ptr<const StorageTable> storages, DeviceKind 
     int64_t& sum = storage.first < 0 ? input_bytes_ : allocated_[At(storage.first)];
     sum = CheckedAdd(sum, bytes_.back());
   }
-  if (inside && device == DeviceKind::kCpu) {
+  if (inside && device == storages_->device()) {
     for (int32_t node = 0; node < count; ++node) scratch_[At(node)] = storages_->scratch(node);
   }
   Restart();

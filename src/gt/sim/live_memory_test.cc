@@ -137,6 +137,10 @@ class Reference {
   }
 
   int64_t Scratch(const Node& node) const {
+    if (node.op().scratch != nullptr) {
+      const bool on_gpu = node.result(0)->type().device.kind == DeviceKind::kCuda;
+      return on_gpu == on_gpu_ ? At(CostOf(node, node.op().scratch)) : 0;
+    }
     static const std::set<std::string> kConverting = {"aten::add.Tensor", "aten::sub.Tensor",
                                                       "aten::mul.Tensor", "aten::div.Tensor"};
     if (on_gpu_ || !kConverting.contains(node.op().name.str())) return 0;

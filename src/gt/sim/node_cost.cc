@@ -64,17 +64,13 @@ double TrafficOf(const Node& node, SymbolValues symbols, const NodeShard& shard)
 }
 
 double FlopsOf(const Node& node, SymbolValues symbols) {
-  const Operator& op = node.op();
-  std::vector<const TensorType*> operands, results;
-  for (int32_t i = 0; i < node.operand_count(); ++i) operands.push_back(&node.operand(i)->type());
-  for (int32_t i = 0; i < node.result_count(); ++i) results.push_back(&node.result(i)->type());
-  if (op.flops != nullptr) {
-    Dim flops = op.flops(CostContext{node.args(), operands, results});
-    return static_cast<double>(std::max<int64_t>(flops.Evaluate(symbols), 0));
+  if (const CostRule rule = node.op().flops) {
+    return static_cast<double>(std::max<int64_t>(CostOf(node, rule).Evaluate(symbols), 0));
   }
   double elements = 0;
-  for (const TensorType* result : results) {
-    if (result->defined()) elements += static_cast<double>(SizeAt(result->numel(), symbols));
+  for (int32_t i = 0; i < node.result_count(); ++i) {
+    const TensorType& result = node.result(i)->type();
+    if (result.defined()) elements += static_cast<double>(SizeAt(result.numel(), symbols));
   }
   return elements;
 }

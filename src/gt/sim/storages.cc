@@ -37,7 +37,12 @@ bool ConvertsOperands(const Node& node) {
   return node.op().converts_operands && node.result()->type().device.kind == DeviceKind::kCpu;
 }
 
+bool RunsOn(const Node& node, DeviceKind device) {
+  return node.result_count() > 0 && node.result(0)->type().device.kind == device;
+}
+
 int64_t ScratchBytes(const Node& node, SymbolValues symbols) {
+  if (const CostRule rule = node.op().scratch) return SizeAt(CostOf(node, rule), symbols);
   if (!ConvertsOperands(node)) return 0;
   const DType dtype = node.result()->type().dtype;
   int64_t bytes = 0;
@@ -71,6 +76,9 @@ class StorageTable::Builder {
     for (const Node* node : graph.nodes()) Visit(*node);
     for (const auto& output : graph.outputs()) KeepToTheEnd(table_.StorageOf(*output->value()));
     ExtendOverFlights();
+    for (const Node* node : graph.nodes()) {
+      if (!RunsOn(*node, table_.device_)) table_.scratch_[StorageTable::At(node->number())] = 0;
+    }
   }
 
  private:

@@ -68,7 +68,8 @@ class StorageTable {
     const auto begin = At(allocated_[At(node)]);
     return storages().subspan(begin, At(allocated_[At(node) + 1]) - begin);
   }
-  // What the node's kernel allocates on the CPU while it runs, of which only conversions are known.
+  // What the node's kernel allocates on the device while it runs: conversions on a CPU, and what its operator
+  // declares.
   int64_t scratch(int32_t node) const { return scratch_[At(node)]; }
 
   // A storage is freed when it has been let go of as often as it is held, which for what outlives the

