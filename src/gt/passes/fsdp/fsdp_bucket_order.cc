@@ -114,10 +114,17 @@ class Scheduler {
     for (Node* node : buckets_[Index(bucket)].launch) Write(*node);
   }
 
-  // One is on its way at a time, and one of what reduces its results once more.
+  // Reductions of one round are on their way at a time, and what reduces the results of those before it once
+  // more. The first of a round finishes the round before it. Were each to finish the one before it, compute
+  // would wait for all but the last of a block as soon as they have started.
   void StartReduction(int32_t bucket) {
     Launch(bucket);
-    FinishRunning({bucket});
+    const int32_t round = buckets_[Index(bucket)].round;
+    if (std::exchange(round_, round) == round) {
+      running_.push_back(bucket);
+    } else {
+      FinishRunning({bucket});
+    }
   }
 
   void FinishRunning(std::vector<int32_t> next) {
@@ -172,6 +179,7 @@ class Scheduler {
   std::vector<Node*> order_;
   std::vector<Start> gathers_, reductions_;  // by position
   std::vector<int32_t> running_;             // reductions
+  int32_t round_ = -1;                       // of the last that started itself
   int32_t backward_begin_ = -1;
 };
 

@@ -348,7 +348,10 @@ class MemberFinder {
                      [](const Bucket& a, const Bucket& b) { return a.position < b.position; });
     known_.clear();
     for (size_t i = first; i < buckets_.size(); ++i) {
-      buckets_[i].finished_at = static_cast<int32_t>(i - first) + 2;
+      if (i > first) {
+        const Bucket& before = buckets_[i - 1];
+        buckets_[i].round = before.round + (before.key.IsInOneRoundWith(buckets_[i].key) ? 0 : 1);
+      }
       for (const Member& member : buckets_[i].members) {
         Of(*member.wait).bucket = static_cast<int32_t>(i);
       }
@@ -356,7 +359,7 @@ class MemberFinder {
   }
 
   // In graph order. A tail is after the last of the buckets that it is made of. A reduction of
-  // reduced values starts at the end of the bucket before it and is finished one launch later.
+  // reduced values starts at the end of the bucket before it and is finished one round later.
   void AssignTails() {
     for (Node* node : late_) {
       if (Of(*node).kind == Kind::kTail) {
@@ -378,7 +381,7 @@ class MemberFinder {
     const int32_t bucket = Add(candidate.key, std::move(member));
     Of(wait).bucket = bucket;
     if (buckets_.size() == count) return;
-    buckets_.back().finished_at = buckets_[Index(in_front)].finished_at + 1;
+    buckets_.back().round = buckets_[Index(in_front)].round + 1;
     buckets_[Index(in_front)].behind.push_back(bucket);
   }
 
@@ -387,8 +390,8 @@ class MemberFinder {
     for (int32_t i = 0; i < node.operand_count(); ++i) {
       if (node.operand(i)->is_input()) continue;
       const int32_t bucket = Of(*node.operand(i)->producer()).bucket;
-      if (last < 0 || std::pair(buckets_[Index(bucket)].finished_at, bucket) >
-                          std::pair(buckets_[Index(last)].finished_at, last)) {
+      if (last < 0 || std::pair(buckets_[Index(bucket)].round, bucket) >
+                          std::pair(buckets_[Index(last)].round, last)) {
         last = bucket;
       }
     }

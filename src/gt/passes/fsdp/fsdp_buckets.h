@@ -37,6 +37,11 @@ struct Key {
   int32_t behind = -1;  // the bucket whose results it reduces once more
   int32_t alone = -1;   // set for a member that cannot wait for others
   friend bool operator==(const Key&, const Key&) = default;
+  // Whether its members become ready together, so that neither should wait for the other.
+  bool IsInOneRoundWith(const Key& other) const {
+    return unit == other.unit && experts == other.experts && part == other.part &&
+           chunk == other.chunk && region == other.region;
+  }
 };
 
 struct Member {
@@ -54,8 +59,9 @@ struct Bucket {
   Name name;
   // Of the member that decides: the first to be used, or the last whose gradient is made.
   int32_t position = kNever;
-  // Reductions only: the launch after which it is finished, counted from 1.
-  int32_t finished_at = 0;
+  // Reductions only. Those of one round become ready at about the same time; the next round finishes them. A
+  // reduction of reduced values is a round later.
+  int32_t round = 0;
   std::vector<Node*> tail;      // what is made of the results on the way to the step's outputs
   std::vector<int32_t> behind;  // buckets that reduce its results once more
 
