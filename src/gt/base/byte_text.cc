@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <iterator>
 #include <string_view>
 
@@ -27,6 +28,14 @@ std::string ExactByteText(int64_t bytes) {
   size_t unit = 0;
   for (; value >= kStep && unit + 1 < kUnits.size(); ++unit) value /= kStep;
   return fmt::format("{:.1f} {} ({} bytes)", value, kUnits[unit], bytes);
+}
+
+std::string EnoughGibibytes(int64_t bytes) {
+  if (bytes <= 0) return "0";
+  constexpr int kDigits = 4;
+  const double value = std::ldexp(static_cast<double>(bytes), -30);
+  const double digit = std::pow(10, std::floor(std::log10(value)) + 1 - kDigits);
+  return fmt::format("{:.{}g}", digit * std::ceil(value / digit), kDigits);
 }
 
 std::string DecimalByteText(int64_t bytes) {

@@ -12,6 +12,9 @@ std::string ByteText(int64_t bytes);
 // "512 bytes", "1.5 KiB (1536 bytes)": where somebody may have to count.
 std::string ExactByteText(int64_t bytes);
 
+// "88.53", "0.0006142": GiB as flags take them, rounded up to four digits, so that so much is enough.
+std::string EnoughGibibytes(int64_t bytes);
+
 // "999 bytes", "1.5 KB", "12 GB": sizes of files, in powers of ten.
 std::string DecimalByteText(int64_t bytes);
 

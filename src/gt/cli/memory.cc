@@ -35,12 +35,14 @@ void Measure(const Config& config, World& world, const MemoryFlags& wanted) {
   ModelPtr model = BuildConfiguredModel(config, world, mesh);
   const CompiledStep step =
       Compile({.model = *model, .config = config, .device = device, .mesh = mesh, .world = &world});
-  MemoryCurve curve = MeasureMemory(*step.graph, StepMemory(config, mesh));
+  MemoryCurve curve =
+      MeasureMemory(*step.graph, StepMemory(config, mesh, MeshOf(step.placed.get())));
   std::string title = fmt::format("{}: {} parameters, {} x {} tokens", ModelTitle(config),
                                   FormatCount(static_cast<double>(nn::ParameterCount(*model))),
                                   config.training.local_batch_size, config.training.seq_len);
   if (world.size() > 1) {
-    title += fmt::format(", rank {} of {}: {}", world.rank(), world.size(), mesh.Describe());
+    title += fmt::format(", rank {} of {}: {}", world.rank(), world.size(),
+                         DescribeLayout(step.placed.get(), mesh));
   }
   fmt::print("{}\n{}", title, MemoryTable(*step.graph, curve, static_cast<size_t>(wanted.top)));
   if (!wanted.json.empty()) WriteReport(wanted.json, MemoryJson(*step.graph, curve));

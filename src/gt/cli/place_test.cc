@@ -50,7 +50,7 @@ TEST_F(PlaceTest, PinsThatCannotBeMetAreRefused) {
 }
 
 TEST_F(PlaceTest, ASoftBudgetIsPaidFor) {
-  const ShellOutcome paid = Place("--memory_gb 0.0015 --memory_price 1000");
+  const ShellOutcome paid = Place("--memory_gb 0.0008 --memory_price 1000");
   EXPECT_EQ(paid.status, 0) << paid.output;
   EXPECT_NE(paid.output.find("charged for memory above the budget"), std::string::npos)
       << paid.output;

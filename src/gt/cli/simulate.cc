@@ -19,6 +19,7 @@
 #include "gt/job/config.h"
 #include "gt/report/chrome_trace.h"
 #include "gt/report/overlap_report.h"
+#include "gt/report/placement_report.h"
 #include "gt/sim/memory_curve.h"
 #include "gt/sim/timeline.h"
 
@@ -30,13 +31,13 @@ struct SimulateFlags {
   std::string trace;  // file to write; empty: none
 };
 
-std::unique_ptr<Graph> CaptureConfigured(const Config& config, World& world) {
+CompiledStep CaptureConfigured(const Config& config, World& world) {
   CompiledStep step = CompileConfigured(config, world);
   for (const std::string& line : step.choice) fmt::print("{}\n", line);
   if (const std::string line = WhatMemoryCosts(step.passes); !line.empty()) {
     fmt::print("{}\n", line);
   }
-  return std::move(step.graph);
+  return step;
 }
 
 // What sharing links and multiprocessors costs, if it costs anything.
@@ -50,39 +51,43 @@ std::string WithoutContention(Config config, World& world, const Graph& graph, d
                      free.step / 1e3, 100 * free.hidden_share());
 }
 
-std::unique_ptr<Graph> ReadStored(const std::string& path, World& world, const Mesh& mesh) {
-  std::unique_ptr<Graph> graph = ReadGraph(path);
-  Verify(*graph);
+CompiledStep ReadStored(const std::string& path, World& world, const Mesh& mesh) {
+  CompiledStep step;
+  step.graph = ReadGraph(path);
+  Verify(*step.graph);
   // No model asks for the groups along the mesh, which the graph may name.
   for (size_t axis = 0; axis < kMeshAxes; ++axis) world.Along(mesh, static_cast<MeshAxis>(axis));
-  return graph;
+  return step;
 }
 
 std::string TitleOf(const Config& config, const World& world, const Mesh& mesh,
-                    const SimulateFlags& wanted) {
+                    const CompiledStep& step, const SimulateFlags& wanted) {
   std::string title = wanted.graph.empty()
                           ? fmt::format("{}: {} x {} tokens", ModelTitle(config),
                                         config.training.local_batch_size, config.training.seq_len)
                           : wanted.graph;
   if (world.size() > 1) {
-    title += fmt::format(", rank {} of {}: {}", world.rank(), world.size(), mesh.Describe());
+    title += fmt::format(", rank {} of {}: {}", world.rank(), world.size(),
+                         DescribeLayout(step.placed.get(), mesh));
   }
+  for (const std::string& line : PlacementLines(*step.graph)) title += "\n" + line;
   return title;
 }
 
 void RunSimulation(const Config& config, World& world, const SimulateFlags& wanted) {
   Mesh mesh(config.parallelism, world.size(), world.rank());
-  std::unique_ptr<Graph> graph = wanted.graph.empty() ? CaptureConfigured(config, world)
-                                                      : ReadStored(wanted.graph, world, mesh);
+  const CompiledStep step = wanted.graph.empty() ? CaptureConfigured(config, world)
+                                                 : ReadStored(wanted.graph, world, mesh);
+  const Graph& graph = *step.graph;
   StepCosts costs(config, &world, DeviceOf(config));
-  Timeline timeline = Simulate(*graph, *costs.For(*graph));
-  MemoryCurve memory = MeasureMemory(*graph, StepMemory(config, mesh));
-  fmt::print("{}\n{}\n{}{}", TitleOf(config, world, mesh, wanted), costs.Describe(),
-             OverlapTable(*graph, timeline, memory.peak),
-             WithoutContention(config, world, *graph, timeline.step));
+  Timeline timeline = Simulate(graph, *costs.For(graph));
+  MemoryCurve memory = MeasureMemory(graph, StepMemory(config, mesh, MeshOf(step.placed.get())));
+  fmt::print("{}\n{}\n{}{}", TitleOf(config, world, mesh, step, wanted), costs.Describe(),
+             OverlapTable(graph, timeline, memory.peak),
+             WithoutContention(config, world, graph, timeline.step));
   if (wanted.trace.empty()) return;
   ChromeTrace trace(wanted.trace);
-  WriteTimeline(trace, *graph, timeline, fmt::format("rank {}, predicted", world.rank()));
+  WriteTimeline(trace, graph, timeline, fmt::format("rank {}, predicted", world.rank()));
   trace.Finish();
   fmt::print("written to {}\n", wanted.trace);
 }

@@ -149,7 +149,8 @@ void Trace(const Config& config, World& world, const TraceFlags& flags) {
   fmt::print("{}: {} parameters\n", ModelTitle(config),
              FormatCount(static_cast<double>(nn::ParameterCount(*model))));
   if (world.size() > 1) {
-    fmt::print("  {:<22} {} of {}: {}\n", "rank", world.rank(), world.size(), mesh.Describe());
+    fmt::print("  {:<22} {} of {}: {}\n", "rank", world.rank(), world.size(),
+               DescribeLayout(step.placed.get(), mesh));
   }
   PrintTable(step);
   fmt::print("  {:<22} {}\n", "fingerprint", Fingerprint(config, world, device));

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "gt/base/logging.h"
+#include "gt/base/error.h"
 #include "gt/compile/expert_loads.h"
 #include "gt/compile/overlap_choice.h"
 #include "gt/compile/post_trace_policy.h"
@@ -42,6 +42,7 @@ void RunPasses(CompiledStep& step, const StepRequest& request, const EpOverlapSe
   if (step.placed && AppliesPolicyFirst(config)) config.compile.memory_policy = MemoryPolicy::kNone;
   auto compiler =
       std::make_shared<StepCompiler>(config, request.mesh, request.world, request.device);
+  if (step.placed) compiler->PlaceOn(placement::DeviceMesh(step.placed->plan.mesh));
   step.passes = compiler->Compile(*step.graph, overlap);
   step.predicted = compiler->Predict(*step.graph);
   step.chunked = overlap.enabled == AutoSwitch::kTrue;
@@ -52,6 +53,12 @@ void RunPasses(CompiledStep& step, const StepRequest& request, const EpOverlapSe
 
 CompiledStep Compile(const StepRequest& request) {
   const Config& config = request.config;
+  if (config.mesh != Config().mesh && !config.compile.enable_autoparallel) {
+    Fail(ErrorCode::kConflictingOptions,
+         "mesh {} has axes for a step that is placed, but compile.enable_autoparallel is off: "
+         "parallelism.* says how a hand-written layout shares the work",
+         config.mesh);
+  }
   // What is mistyped is no failure of a pass.
   ReadSaveSelectors({config.compile.memory_policy, config.compile.full_recompute_save_ops});
   ChangedPipeline({}, config.compile.passes);

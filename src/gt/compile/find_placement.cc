@@ -5,11 +5,11 @@
 #include <chrono>
 #include <cmath>
 #include <future>
-#include <limits>
 #include <ranges>
 #include <thread>
 #include <utility>
 
+#include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/base/read_file.h"
@@ -48,6 +48,10 @@ constexpr int64_t kJudgedNodes = 100'000;
 constexpr size_t kLeastJudged = 4;
 // A hand-written layout that takes so many times as long as another plan is not judged.
 constexpr double kTooLong = 1.25;
+// At least, to find out why there is no placement.
+constexpr double kSecondsToRefuse = 5;
+// Than the least memory.
+constexpr double kLittleMore = 1.03;
 
 class Finder {
  public:
@@ -71,7 +75,11 @@ class Finder {
       if (found != nullptr) searched_.push_back(found);
       if (IsBetter(found)) result_.best = found;
     }
-    if (result_.best == nullptr) Refuse();
+    if (result_.best == nullptr) {
+      TakeSmallest();
+      if (!result_.fits) return RunWithEnough();
+      searched_.push_back(result_.best);
+    }
     placement::Placement& best = result_.best->placement;
     best.bound_us = std::min(bound, best.total_us());
     if (request_.for_judging) ChooseCandidates();
@@ -312,60 +320,101 @@ class Finder {
     return all;
   }
 
-  // Names the demands that contradict each other: those without any of which there is a placement, on
-  // one of the meshes.
-  [[noreturn]] void Refuse() {
-    SearchOptions search = Options();
+  // Prices led to nothing that fits. What needs least may fit all the same.
+  void TakeSmallest() {
+    result_.best = Smallest();
+    const int64_t limit = request_.memory_bytes;
+    if (result_.best == nullptr) Refuse();
+    result_.fits = limit <= 0 || result_.best->placement.peak_bytes <= limit;
+    if (!result_.fits && !request_.for_judging) Refuse();
+  }
+
+  // Whoever judges may count less. The plan that needs least takes very long, and its step more memory than is
+  // counted, since it moves whatever it can. A little more is enough for plans that make sense.
+  FoundPlacement RunWithEnough() const {
+    PlacementRequest more = request_;
+    more.memory_bytes =
+        std::llround(kLittleMore * static_cast<double>(result_.best->placement.peak_bytes));
+    more.time_limit_s = std::max(SecondsLeft(), kSecondsToRefuse);
+    FoundPlacement found = Finder(more).Run();
+    found.fits = false;
+    return found;
+  }
+
+  // Of all meshes; null: there is none, or none was found in time.
+  std::shared_ptr<PlacedProblem> Smallest() const {
+    std::shared_ptr<PlacedProblem> smallest;
+    for (const DeviceMesh& mesh : request_.meshes) {
+      const std::shared_ptr<PlacedProblem> found = ProblemOn(mesh, {});
+      found->placement = SmallestPlacement(*found->problem, OptionsToRefuse());
+      if (!found->placement.feasible) continue;
+      if (smallest == nullptr || found->placement.peak_bytes < smallest->placement.peak_bytes) {
+        smallest = found;
+      }
+    }
+    return smallest;
+  }
+
+  // A refusal says why, however long the search took that led to it.
+  SearchOptions OptionsToRefuse() const {
+    SearchOptions search = SearchOptionsFor(request_, std::max(SecondsLeft(), kSecondsToRefuse));
     search.overlap = false;
     search.memory_price = 0;
-    std::vector<Pricing> pricings;
-    pricings.reserve(request_.meshes.size());
-    for (const DeviceMesh& mesh : request_.meshes) pricings.push_back(PricingOn(mesh));
-    const auto problem_with = [&](const Pricing& pricing, const std::vector<Pin>& pins) {
-      placement::ProblemOptions options;
-      options.fold = request_.fold;
-      options.pins = pins;
-      return PlaceProblem(request_.step, pricing, options, step_);
-    };
-    const auto feasible = [&](const std::vector<Pin>& pins, bool with_memory) {
-      SearchOptions asked = search;
-      if (!with_memory) {
-        asked.memory = {.limit = 0};
-        asked.question_limit = 1;  // whatever there is will do
-      }
-      return std::ranges::any_of(pricings, [&](const Pricing& pricing) {
-        return Search(problem_with(pricing, pins), asked).feasible;
-      });
-    };
+    return search;
+  }
+
+  [[noreturn]] void Refuse() const {
+    std::string where;
+    for (const DeviceMesh& mesh : request_.meshes) {
+      where += (where.empty() ? "mesh " : ", ") + mesh.ToString();
+    }
+    const std::vector<Pin> pins = ContradictingPins();
+    std::string demands;
+    for (const Pin& pin : pins) {
+      demands += fmt::format("{}--pin {}={}", demands.empty() ? "" : ", ", pin.pattern, pin.layout);
+    }
+    if (!pins.empty() && !IsFeasible(pins, /*with_memory=*/false)) {
+      Fail(ErrorCode::kNoPlacement, "{}: these demands contradict each other: {}", where, demands);
+    }
+    if (result_.best == nullptr) {
+      Fail(ErrorCode::kNoPlacement,
+           "{}: no placement was found within {:.0f} s; allow more (--time_limit, "
+           "--compile.autoparallel_time_limit)",
+           where, request_.time_limit_s);
+    }
+    Fail(ErrorCode::kNoPlacement,
+         "{}: no placement fits into {} GiB of memory on each rank{}{}; with {} GiB "
+         "(--memory_gb, --training.memory_limit_gb) there is one. More ranks, a smaller batch or "
+         "--compile.memory_policy need less",
+         where, EnoughGibibytes(request_.memory_bytes), demands.empty() ? "" : " together with ",
+         demands, EnoughGibibytes(result_.best->placement.peak_bytes));
+  }
+
+  // The demands without any of which there is a placement, on one of the meshes.
+  std::vector<Pin> ContradictingPins() const {
     std::vector<Pin> pins;
     if (request_.pins) pins = request_.pins(request_.meshes.front());
     for (size_t i = pins.size(); i-- > 0;) {
       std::vector<Pin> fewer = pins;
       fewer.erase(fewer.begin() + static_cast<ptrdiff_t>(i));
-      if (!feasible(fewer, true)) pins = fewer;
+      if (!IsFeasible(fewer, /*with_memory=*/true)) pins = fewer;
     }
-    std::string demands, where;
-    for (const Pin& pin : pins) {
-      demands += fmt::format("{}--pin {}={}", demands.empty() ? "" : ", ", pin.pattern, pin.layout);
+    return pins;
+  }
+
+  bool IsFeasible(const std::vector<Pin>& pins, bool with_memory) const {
+    SearchOptions search = OptionsToRefuse();
+    if (!with_memory) {
+      search.memory = {.limit = 0};
+      search.question_limit = 1;  // whatever there is will do
     }
-    for (const DeviceMesh& mesh : request_.meshes) {
-      where += (where.empty() ? "mesh " : ", ") + mesh.ToString();
-    }
-    if (!feasible(pins, false)) {
-      Fail(ErrorCode::kNoPlacement, "{}: these demands contradict each other: {}", where, demands);
-    }
-    int64_t least = std::numeric_limits<int64_t>::max();
-    for (const Pricing& pricing : pricings) {
-      least = std::min(least, SmallestMemory(problem_with(pricing, pins), search));
-    }
-    constexpr double kGibi = 1024.0 * 1024 * 1024;
-    Fail(ErrorCode::kNoPlacement,
-         "{}: no placement fits into {:.4f} GiB of memory on each rank{}{}; with {:.4f} GiB "
-         "(--memory_gb, --training.memory_limit_gb) there is one. More ranks, a smaller batch or "
-         "--compile.memory_policy need less",
-         where, static_cast<double>(search.memory.limit) / kGibi,
-         demands.empty() ? "" : " together with ", demands,
-         std::ceil(static_cast<double>(least) / kGibi * 1e4) / 1e4);
+    placement::ProblemOptions options;
+    options.fold = request_.fold;
+    options.pins = pins;
+    return std::ranges::any_of(request_.meshes, [&](const DeviceMesh& mesh) {
+      const Pricing pricing = PricingOn(mesh);
+      return Search(PlaceProblem(request_.step, pricing, options, step_), search).feasible;
+    });
   }
 
   const PlacementRequest& request_;
@@ -401,19 +450,38 @@ DeviceMesh RequireRanks(DeviceMesh mesh, int64_t ranks) {
   return mesh;
 }
 
+namespace {
+
+// Degrees as axes, the last one with consecutive ranks; empty: none was given.
+std::vector<int64_t> AxesOf(const ParallelismSection& degrees, int64_t ranks) {
+  const int64_t inner = degrees.context_parallel_degree * degrees.tensor_parallel_degree;
+  int64_t shards = degrees.data_parallel_shard_degree;
+  const int64_t experts = degrees.expert_parallel_degree;
+  const bool given = degrees.data_parallel_replicate_degree > 1 || inner > 1 || experts > 1;
+  if (shards < 0) {
+    const int64_t others = degrees.data_parallel_replicate_degree * inner;
+    shards = given && ranks % others == 0 ? ranks / others : 1;
+  }
+  // Experts are spread over the last ranks of those that shard, unless the axes after these are as many.
+  const int64_t within = experts % inner == 0 ? experts / inner : 1;
+  const auto axes_with = [&](int64_t outside, int64_t inside) {
+    std::vector<int64_t> sizes = {degrees.data_parallel_replicate_degree, outside, inside,
+                                  degrees.context_parallel_degree, degrees.tensor_parallel_degree};
+    std::erase(sizes, 1);
+    return sizes;
+  };
+  if (within > 1 && shards % within == 0) {
+    std::vector<int64_t> sizes = axes_with(shards / within, within);
+    if (sizes.size() <= placement::kMaxAxes) return sizes;
+  }
+  return axes_with(shards, 1);
+}
+
+}  // namespace
+
 std::vector<DeviceMesh> MeshesOf(const Config& config, int64_t ranks) {
   if (config.mesh != "auto") return {RequireRanks(DeviceMesh::Parse(config.mesh), ranks)};
-  const ParallelismSection& degrees = config.parallelism;
-  std::vector<int64_t> sizes;
-  for (int64_t size : {degrees.data_parallel_replicate_degree, degrees.data_parallel_shard_degree,
-                       degrees.context_parallel_degree, degrees.tensor_parallel_degree}) {
-    if (size > 1) sizes.push_back(size);
-  }
-  if (!sizes.empty() && degrees.data_parallel_shard_degree < 0) {
-    int64_t others = 1;
-    for (int64_t size : sizes) others *= size;
-    if (others < ranks && ranks % others == 0) sizes.insert(sizes.begin(), ranks / others);
-  }
+  const std::vector<int64_t> sizes = AxesOf(config.parallelism, ranks);
   if (!sizes.empty()) return {RequireRanks(DeviceMesh(sizes), ranks)};
   return AllMeshes(config, ranks);
 }
@@ -433,6 +501,7 @@ SearchOptions SearchOptionsFor(const PlacementRequest& request, double time_limi
   SearchOptions search;
   search.overlap = request.overlap && request.costs == placement::CostFormulas::kSimulated;
   search.memory.limit = request.memory_bytes;
+  search.memory.accumulates_gradients = request.accumulates_gradients;
   search.memory_price = request.memory_price;
   // Results do not depend on it; a region of the search has two halves.
   constexpr int64_t kUseful = 2;

@@ -27,7 +27,8 @@ struct PlacementRequest {
   const Config& config;
   Graph& step;  // with global shapes
   std::vector<placement::DeviceMesh> meshes;
-  int64_t memory_bytes = 0;  // that a rank may fill; 0: no limit
+  int64_t memory_bytes = 0;            // that a rank may fill, by placement's account; 0: no limit
+  bool accumulates_gradients = false;  // over several batches
   double time_limit_s = 60;
   // What is demanded on a mesh; none: nothing.
   std::function<std::vector<placement::Pin>(const placement::DeviceMesh&)> pins = nullptr;
@@ -39,7 +40,8 @@ struct PlacementRequest {
   bool finest_parameters = false;
   double expert_skew = 1;
   // Plans are judged once more by what is predicted of their steps: hand-written layouts compete on the
-  // meshes of the job alone, nearly the best is good enough, and the result has candidates.
+  // meshes of the job alone, nearly the best is good enough, and the result has candidates. If nothing fits,
+  // these need little more than the least: the steps that they become may need less than placement counts.
   bool for_judging = false;
   double memory_price = 0;  // microseconds for each GiB above the limit; 0: nothing may be above it
   std::function<void(const std::string& mesh, double step_us, double bound_us)> progress = nullptr;
@@ -54,6 +56,7 @@ struct PlacedProblem {
 
 struct FoundPlacement {
   std::shared_ptr<PlacedProblem> best;  // its bound holds for all meshes
+  bool fits = true;                     // false, for judging alone: nothing does, see there
   struct Rival {
     std::string name;
     std::shared_ptr<PlacedProblem> found;  // null: it does not fit, or takes longer

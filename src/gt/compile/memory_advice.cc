@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "gt/base/byte_text.h"
+#include "gt/base/error.h"
+#include "gt/base/logging.h"
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
 #include "gt/compile/memory_capacity.h"
@@ -66,11 +68,15 @@ std::vector<Alternative> Alternatives(const Config& config, c10::Device device) 
 
 int64_t PeakOf(Config config, World& world, const Mesh& mesh, c10::Device device) {
   config.compile.costs = CostSource::kEstimated;  // there may be no memory to measure in
+  config.training.check_memory = false;           // what is too much is told as well
+  constexpr double kSeconds = 5;                  // for each placement
+  config.compile.autoparallel_time_limit =
+      std::min(config.compile.autoparallel_time_limit, kSeconds);
   ModelPtr model = BuildConfiguredModel(config, world, mesh);
   // Only looked at, so without the world's groups: this rank may be the only one that asks.
   const CompiledStep step =
       Compile({.model = *model, .config = config, .device = device, .mesh = mesh});
-  return MeasureMemory(*step.graph, StepMemory(config, mesh)).peak;
+  return MeasureMemory(*step.graph, StepMemory(config, mesh, MeshOf(step.placed.get()))).peak;
 }
 
 }  // namespace
@@ -79,9 +85,13 @@ std::string MemoryAdvice(const Config& config, World& world, const Mesh& mesh, c
                          int64_t available) {
   std::string text = "what other options would need\n";
   for (const Alternative& alternative : Alternatives(config, device)) {
-    int64_t peak = PeakOf(alternative.config, world, mesh, device);
-    text += fmt::format("  {:>11}  {:<12}  {}\n", ByteText(peak),
-                        peak <= available ? "would fit" : "is too much", alternative.flags);
+    try {
+      const int64_t peak = PeakOf(alternative.config, world, mesh, device);
+      text += fmt::format("  {:>11}  {:<12}  {}\n", ByteText(peak),
+                          peak <= available ? "would fit" : "is too much", alternative.flags);
+    } catch (const Error& error) {  // a stored plan may be none for another batch
+      log::Debug("{}: {}", alternative.flags, error.what());
+    }
   }
   return text +
          "  more ranks share parameters, gradients and optimizer state: "

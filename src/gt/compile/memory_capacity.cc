@@ -1,11 +1,13 @@
 #include "gt/compile/memory_capacity.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 
 #include "gt/base/machine_memory.h"
 #include "gt/compile/configured_model.h"
 #include "gt/job/config.h"
+#include "gt/passes/placement/shard_geometry.h"
 #include "gt/sim/cluster_path.h"
 #include "gt/sim/link_model.h"
 #include "gt/torch_bridge/device.h"
@@ -25,9 +27,28 @@ std::map<std::string, int64_t> GroupSizes(const Mesh& mesh) {
   return sizes;
 }
 
+// Adds the groups along these axes and any further ones, in every order.
+void AddGroupsOf(const placement::DeviceMesh& mesh, const AxisList& axes, int64_t gpus_per_node,
+                 MemoryOptions& options) {
+  for (int8_t axis = 0; axis < mesh.axes(); ++axis) {
+    if (std::find(axes.begin(), axes.end(), axis) != axes.end()) continue;
+    AxisList more = axes;
+    more.push_back(axis);
+    placement::AxisMask mask = 0;
+    for (int8_t one : more) mask = static_cast<placement::AxisMask>(mask | 1 << one);
+    const GroupSpan span = mesh.Span(mask, gpus_per_node);
+    const std::string name = MeshGroupName(more);
+    options.communicators.peers_on_node[name] =
+        span.ranks_per_node - 1 + (span.extra_ranks > 0 ? 1 : 0);
+    if (options.gloo) options.gloo->group_sizes[name] = span.ranks();
+    AddGroupsOf(mesh, more, gpus_per_node, options);
+  }
+}
+
 }  // namespace
 
-MemoryOptions StepMemory(const Config& config, const Mesh& mesh) {
+MemoryOptions StepMemory(const Config& config, const Mesh& mesh,
+                         const std::vector<int64_t>& placed_on) {
   MemoryOptions options;
   // AdamW keeps two numbers for each element, in the parameters' own dtype.
   options.optimizer_bytes_per_element =
@@ -41,6 +62,10 @@ MemoryOptions StepMemory(const Config& config, const Mesh& mesh) {
   // What is only looked at runs on gloo later, if it runs on a CPU.
   if (backend.host_buffers) {
     options.gloo = GlooMemory{.group_sizes = GroupSizes(mesh)};
+  }
+  if (!placed_on.empty()) {
+    AddGroupsOf(placement::DeviceMesh(placed_on), {},
+                ReadCluster(ClusterPath(config.comm.cluster)).gpus_per_node, options);
   }
   // Replicas write what the first of them holds.
   options.copies_state =

@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
@@ -13,8 +14,10 @@ namespace gt {
 
 struct Config;
 
-// What the training loop keeps in memory besides the step's own tensors.
-MemoryOptions StepMemory(const Config& config, const Mesh& mesh);
+// What the training loop keeps in memory besides the step's own tensors. `placed_on`: the mesh of the plan of a
+// placed step, whose groups are along its axes.
+MemoryOptions StepMemory(const Config& config, const Mesh& mesh,
+                         const std::vector<int64_t>& placed_on = {});
 
 // Whether the job wants stretches of its step recorded on a GPU, and replayed.
 bool RecordsSteps(const Config& config);

@@ -104,6 +104,7 @@ class Search {
         model_(nn::RolesOf(request.model)),
         depth_(DepthOf(model_)) {
     config_.compile.ep_overlap.replan_interval = 0;
+    config_.training.check_memory = false;  // what does not fit is compared with what does
   }
 
   // Whether rows travel to experts, so that there is something to hide.
@@ -126,7 +127,7 @@ class Search {
     if (!MovesRows()) return {};
     Overlap none = config_.compile.ep_overlap;
     none.enabled = AutoSwitch::kFalse;
-    Try(none);
+    if (!Try(none)) return {};  // the job fails like this, and says why
     for (const Root& root : roots) TryChunks(root);
     std::stable_sort(tried_.begin(), tried_.end(), [](const Tried& a, const Tried& b) {
       if (a.excess != b.excess) return a.excess < b.excess;

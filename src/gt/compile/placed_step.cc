@@ -14,9 +14,9 @@
 #include "gt/compile/global_step.h"
 #include "gt/compile/memory_capacity.h"
 #include "gt/compile/placement_judge.h"
+#include "gt/compile/plan_finder.h"
 #include "gt/compile/step_inputs.h"
 #include "gt/job/config.h"
-#include "gt/placement/sending_rows.h"
 #include "gt/storage/checksum.h"
 #include "gt/torch_bridge/convert.h"
 
@@ -28,41 +28,6 @@ using Clock = std::chrono::steady_clock;
 
 int64_t MemoryOf(const StepRequest& request) {
   return MemoryCapacity(request.config, request.world, request.device);
-}
-
-// Plans that a job could train, the most promising first.
-struct CandidatePlans {
-  std::vector<Plan> plans;
-  std::string rival;
-  double rival_us = 0;
-};
-
-// `sending_rows`: only those in which every rank has rows of its own and sends them to their experts.
-CandidatePlans SearchPlans(const StepRequest& request, Graph& graph, bool sending_rows = false) {
-  const Config& config = request.config;
-  const int64_t ranks = request.mesh.world_size();
-  PlacementRequest wanted{.config = config,
-                          .step = graph,
-                          .meshes = MeshesOf(config, ranks),
-                          .memory_bytes = MemoryOf(request),
-                          .time_limit_s = config.compile.autoparallel_time_limit};
-  wanted.batch = sending_rows ? 0 : GlobalBatch(config, ranks);
-  wanted.for_judging = true;
-  if (sending_rows) {
-    wanted.pins = [&graph](const placement::DeviceMesh& mesh) {
-      return placement::SendingRows(graph, mesh);
-    };
-  }
-  const FoundPlacement found = FindPlacement(wanted);
-  CandidatePlans candidates;
-  if (const FoundPlacement::Rival* rival = found.BestRival()) {
-    candidates.rival = rival->name;
-    candidates.rival_us = rival->found->placement.step_us;
-  }
-  for (const auto& one : found.candidates) {
-    candidates.plans.push_back(MakePlan(*one->problem, one->placement, ModelTitle(config)));
-  }
-  return candidates;
 }
 
 // Empty: the job may train it.
@@ -98,15 +63,21 @@ Plan StoredPlan(const StepRequest& request, const Graph& graph) {
 // The plan that the run was trained with so far, if it is one of this step and still allowed. Another one
 // would add up sums in another order: a search that its time limit ends, or that has other memory,
 // need not find the same plan again.
-std::optional<Plan> ContinuedPlan(const StepRequest& request, uint64_t hash) {
+std::optional<Plan> ContinuedPlan(const StepRequest& request, const EpOverlapSection& overlap,
+                                  SingleDeviceStep& whole, uint64_t hash) {
   const std::string& path = request.continued_plan;
   if (path.empty()) return std::nullopt;
   Plan plan = ReadPlanFile(path);
-  const int64_t memory = MemoryOf(request);
-  const bool fits = memory == 0 || plan.peak_bytes <= memory;
   std::string why = WhyNotAllowed(request, plan);
   if (why.empty() && plan.step_hash != hash) why = "the step has changed";
-  if (why.empty() && !fits) why = "it needs more memory than there is";
+  if (why.empty()) {
+    try {
+      const bool fits = PredictPlan(request, overlap, whole, plan).excess == 0;
+      if (!fits) why = "it needs more memory than there is";
+    } catch (const Error& error) {  // other chunks than before
+      why = error.message();
+    }
+  }
   if (why.empty()) return plan;
   log::Info("the plan in {} is not continued: {}", path, why);
   return std::nullopt;
@@ -159,25 +130,25 @@ class PlacedCapturer {
     if (!request_.config.compile.autoparallel_plan.empty()) {
       return StoredPlan(request_, whole_.graph());
     }
-    if (std::optional<Plan> plan = ContinuedPlan(request_, hash)) {
+    if (std::optional<Plan> plan = ContinuedPlan(request_, overlap_, whole_, hash)) {
       job.source = request_.continued_plan;
       return std::move(*plan);
     }
-    CandidatePlans found = SearchPlans(request_, whole_.graph());
-    job.rival = std::move(found.rival);
-    job.rival_us = found.rival_us;
+    PlanFinder finder(request_, whole_);
     std::optional<Error> problem;
     try {
-      return Fastest(std::move(found.plans));
+      Plan plan = finder.Fastest(overlap_).plan;
+      job.rival = finder.rival();
+      return plan;
     } catch (const Error& error) {
-      if (!ChunksGraph(overlap_)) throw;
+      if (!ChunksGraph(overlap_) || error.code() == ErrorCode::kNoPlacement) throw;
       problem = error;
     }
     log::Info(
         "no placement that was found can be cut into chunks; others are searched, in which each "
         "rank has sequences of its own and sends rows to their experts");
     try {
-      return Fastest(SearchPlans(request_, whole_.graph(), /*sending_rows=*/true).plans);
+      return PlanFinder(request_, whole_, PlanFinder::Kind::kSendingRows).Fastest(overlap_).plan;
     } catch (const Error& error) {
       log::Debug("none of them either: {}", error.what());
     }
@@ -189,19 +160,17 @@ class PlacedCapturer {
          problem->message());
   }
 
-  // By what is predicted after all passes. With chunks a single plan is tried as well: they may be
-  // impossible under it.
-  Plan Fastest(std::vector<Plan> plans) {
-    if (plans.size() == 1 && !ChunksGraph(overlap_)) return std::move(plans.front());
-    return std::move(plans[FastestPlan(request_, overlap_, whole_, plans).index]);
-  }
-
   const StepRequest& request_;
   const EpOverlapSection& overlap_;
   SingleDeviceStep whole_;
 };
 
 }  // namespace
+
+std::string DescribeLayout(const PlacedJob* placed, const Mesh& mesh) {
+  if (placed == nullptr) return mesh.Describe();
+  return "placed on mesh " + placement::DeviceMesh(placed->plan.mesh).ToString();
+}
 
 bool AppliesPolicyFirst(const Config& config) {
   const CompileSection& compile = config.compile;
@@ -211,25 +180,25 @@ bool AppliesPolicyFirst(const Config& config) {
 }
 
 PlacedPredictor::PlacedPredictor(const StepRequest& request) : request_(request), whole_(request) {
-  if (!request.config.compile.autoparallel_plan.empty()) {
-    plans_.push_back(StoredPlan(request, whole_.graph()));
+  if (request.config.compile.autoparallel_plan.empty()) {
+    finder_.emplace(request_, whole_);
   } else {
-    plans_ = SearchPlans(request, whole_.graph()).plans;
+    stored_ = StoredPlan(request, whole_.graph());
   }
 }
 
-bool PlacedPredictor::MovesRows() const {
+bool PlacedPredictor::MovesRows() {
   auto moves = [](const std::string& layout) { return layout.find('E') != std::string::npos; };
-  return std::ranges::any_of(plans_, [&](const Plan& plan) {
+  auto moves_in = [&](const Plan& plan) {
     return std::ranges::any_of(plan.nodes, [&](const auto& node) {
       return std::ranges::any_of(node.second.results, moves);
     });
-  });
+  };
+  return finder_ ? std::ranges::any_of(finder_->plans(), moves_in) : moves_in(stored_);
 }
 
 Prediction PlacedPredictor::Predict(const EpOverlapSection& overlap) {
-  const size_t fastest = FastestPlan(request_, overlap, whole_, plans_).index;
-  return PredictPlan(request_, overlap, whole_, plans_[fastest]);
+  return PredictPlan(request_, overlap, whole_, finder_ ? finder_->Fastest(overlap).plan : stored_);
 }
 
 PlacedCapture CapturePlaced(const StepRequest& request, const EpOverlapSection& overlap) {

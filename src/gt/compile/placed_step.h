@@ -4,9 +4,11 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "gt/compile/plan_finder.h"
 #include "gt/compile/prediction.h"
 #include "gt/compile/single_device_step.h"
 #include "gt/compile/step_request.h"
@@ -21,12 +23,19 @@ namespace gt {
 struct PlacedJob {
   placement::Plan plan;
   PlacedStep step;
-  std::string rival;  // the best hand-written layout, by the same costs; empty: not known
-  double rival_us = 0;
+  HandWritten rival;  // the best of them
   std::string
       source;  // the file of a plan that is continued; empty: it was searched or is configured
   double seconds = 0;  // that finding it took
 };
+
+// The mesh of its plan; empty: the layout is hand-written.
+inline std::vector<int64_t> MeshOf(const PlacedJob* placed) {
+  return placed == nullptr ? std::vector<int64_t>() : placed->plan.mesh;
+}
+
+// How the ranks of a job share its work: "placed on mesh 8x8", or the degrees of a hand-written layout.
+std::string DescribeLayout(const PlacedJob* placed, const Mesh& mesh);
 
 struct PlacedCapture {
   Captured captured;  // of this rank
@@ -47,14 +56,15 @@ class PlacedPredictor {
   explicit PlacedPredictor(const StepRequest& request);
 
   // Whether rows travel to their experts under any of the plans: what chunks are there to hide.
-  bool MovesRows() const;
+  bool MovesRows();
   // Of the fastest plan. Fails like the compiler if no plan can be cut like that.
   Prediction Predict(const EpOverlapSection& overlap);
 
  private:
   const StepRequest& request_;
   SingleDeviceStep whole_;
-  std::vector<placement::Plan> plans_;
+  std::optional<PlanFinder> finder_;  // nothing: the plan is stored
+  placement::Plan stored_;
 };
 
 // Whether the memory policy of a placed job is carried out before its step is placed, so that no later pass

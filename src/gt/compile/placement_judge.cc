@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/compile/expert_loads.h"
@@ -20,11 +21,6 @@ namespace gt {
 namespace {
 
 using placement::Plan;
-
-// The less, the better.
-std::pair<int64_t, double> Order(const Prediction& prediction) {
-  return {prediction.excess, prediction.microseconds};
-}
 
 // No step was seen to take less than this part of what placement's costs say of it; most take longer, since
 // moves hide only behind kernels that are there when they run (docs/placement.md).
@@ -56,7 +52,7 @@ Prediction Judge(const StepRequest& request, Config config, const EpOverlapSecti
   prediction.microseconds = timeline ? timeline->step : plan.step_us;
   const int64_t capacity = MemoryCapacity(request.config, request.world, request.device);
   if (capacity > 0) {
-    prediction.peak = MeasureMemory(step, StepMemory(request.config, request.mesh)).peak;
+    prediction.peak = MeasureMemory(step, StepMemory(request.config, request.mesh, plan.mesh)).peak;
     prediction.excess = std::max<int64_t>(0, prediction.peak - capacity);
   }
   return prediction;
@@ -100,7 +96,7 @@ std::future<Verdict> StartJudging(const StepRequest& request, const Config& conf
 }  // namespace
 
 FastestOf FastestPlan(const StepRequest& request, const EpOverlapSection& overlap,
-                      SingleDeviceStep& step, const std::vector<Plan>& plans) {
+                      SingleDeviceStep& step, std::span<const Plan> plans) {
   const Config config = JudgedConfig(request.config);
   std::optional<FastestOf> best;
   std::exception_ptr problem;
@@ -124,10 +120,16 @@ FastestOf FastestPlan(const StepRequest& request, const EpOverlapSection& overla
         if (!problem) problem = verdict.problem;
         continue;
       }
-      log::Debug("placement candidate {}: {:.2f} ms by its own costs, {:.2f} ms after all passes",
-                 i, plans[i].step_us / 1e3, verdict.prediction->microseconds / 1e3);
-      if (!best || Order(*verdict.prediction) < Order(best->prediction)) {
-        best = {i, *verdict.prediction};
+      log::Debug(
+          "placement candidate {}: {:.2f} ms and {} by its own costs, {:.2f} ms and {} after all "
+          "passes",
+          i, plans[i].step_us / 1e3, ByteText(plans[i].peak_bytes),
+          verdict.prediction->microseconds / 1e3, ByteText(verdict.prediction->peak));
+      const JudgedPlan judged{i, *verdict.prediction};
+      if (!best) best = {judged, judged};
+      if (judged.prediction.IsBetterThan(best->prediction)) best = {judged, best->unlimited};
+      if (judged.prediction.microseconds < best->unlimited.prediction.microseconds) {
+        best->unlimited = judged;
       }
     }
   }

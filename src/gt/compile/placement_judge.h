@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
+#include <span>
 
 #include "gt/compile/prediction.h"
 #include "gt/compile/single_device_step.h"
@@ -14,16 +14,19 @@
 
 namespace gt {
 
-struct FastestOf {
+struct JudgedPlan {
   size_t index = 0;
   Prediction prediction;
+};
+struct FastestOf : JudgedPlan {
+  JudgedPlan unlimited;  // the fastest if memory did not matter
 };
 
 // `step` is that of one device. Of plans that do not fit into memory the one that is least above it. Plans
 // that cannot be carried out (not every one can be cut into chunks) are left out, unless none is left:
 // then that of the first is the error.
 FastestOf FastestPlan(const StepRequest& request, const EpOverlapSection& overlap,
-                      SingleDeviceStep& step, const std::vector<placement::Plan>& plans);
+                      SingleDeviceStep& step, std::span<const placement::Plan> plans);
 
 // With all that the job's policy does after the trace, generated kernels among it, which plans are told
 // apart without.

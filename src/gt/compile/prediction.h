@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
@@ -18,6 +19,10 @@ struct Prediction {
   double microseconds = 0;
   int64_t peak = 0;
   int64_t excess = 0;  // of the peak, beyond what the device has; 0: it fits
+  // What fits is better than what does not.
+  bool IsBetterThan(const Prediction& other) const {
+    return std::pair(excess, microseconds) < std::pair(other.excess, other.microseconds);
+  }
 };
 Prediction PredictStep(const Config& config, const Mesh& mesh, World* world, c10::Device device);
 

@@ -59,7 +59,8 @@ JobFacts StepCompiler::Facts() {
   facts.costs = [this](const Graph& graph) { return costs_.For(graph); };
   facts.memory_budget = [this] { return MemoryCapacity(config_, world_, device_); };
   facts.constant_bytes = [this](const Graph& graph) {
-    const CategoryBytes constant = MeasureMemory(graph, StepMemory(config_, mesh_)).constant;
+    const CategoryBytes constant =
+        MeasureMemory(graph, StepMemory(config_, mesh_, costs_.placed_on())).constant;
     return std::accumulate(constant.begin(), constant.end(), int64_t{0});
   };
   if (world_ != nullptr && audience_ == Audience::kJob) {

@@ -23,6 +23,10 @@ class StepCosts {
 
   // Groups that a placed step names, and that `world` does not have, are those of this mesh.
   void PlaceOn(placement::DeviceMesh mesh) { placed_on_ = std::move(mesh); }
+  // Sizes of its axes; empty: the layout is hand-written.
+  std::vector<int64_t> placed_on() const {
+    return placed_on_ ? placed_on_->sizes() : std::vector<int64_t>();
+  }
 
   // For a graph of this job; the first rank measures what is not known yet, if that is wanted. The
   // model must not outlive this object.

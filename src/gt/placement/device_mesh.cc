@@ -19,8 +19,9 @@ DeviceMesh::DeviceMesh(std::vector<int64_t> sizes) : sizes_(std::move(sizes)) {
   for (int64_t size : sizes_) {
     constexpr int64_t kMostRanks = 1 << 20;
     if (size < 1 || size > kMostRanks || (ranks *= size) > kMostRanks) {
-      Fail(ErrorCode::kBadMesh, "mesh {}: every axis has at least 1 rank, and all together {}",
-           ToString(), kMostRanks);
+      Fail(ErrorCode::kBadMesh,
+           "mesh {}: every axis has at least 1 rank, and all together have at most {}", ToString(),
+           kMostRanks);
     }
     if (size == 1 && sizes_.size() > 1) {
       Fail(ErrorCode::kBadMesh, "mesh {}: an axis of 1 rank places nothing; leave it out",

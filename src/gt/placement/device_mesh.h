@@ -25,6 +25,7 @@ class DeviceMesh {
 
   int axes() const { return static_cast<int>(sizes_.size()); }
   int64_t size(int axis) const { return sizes_[static_cast<size_t>(axis)]; }
+  const std::vector<int64_t>& sizes() const { return sizes_; }
   int64_t ranks() const;
   // Ranks of the groups along these axes together.
   int64_t Size(AxisMask axes) const;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,10 +16,10 @@ namespace {
 // How many copies of something are alive from where to where.
 class Profile {
  public:
-  void Add(int32_t begin, int32_t end) {
+  void Add(int32_t begin, int32_t end, int32_t copies = 1) {
     if (begin >= end) return;
-    changes_.emplace_back(begin, 1);
-    changes_.emplace_back(end, -1);
+    changes_.emplace_back(begin, copies);
+    changes_.emplace_back(end, -copies);
   }
   std::vector<LiveRange> Ranges() {
     std::ranges::sort(changes_);
@@ -52,9 +54,9 @@ class MemoryUse {
     for (const Node* node : problem.graph().nodes()) nodes_.push_back(node);
     last_use_.resize(nodes_.size());
     for (size_t i = nodes_.size(); i-- > 0;) FindLastUse(static_cast<int32_t>(i));
+    FindGradients();
     for (size_t i = 0; i < problem.variables().size(); ++i) AddVariable(i);
-    labels.usage_limit = memory.limit > 0 ? std::max<int64_t>(0, memory.limit - memory.workspace)
-                                          : std::numeric_limits<int64_t>::max();
+    labels.usage_limit = memory.limit > 0 ? memory.limit : std::numeric_limits<int64_t>::max();
   }
 
  private:
@@ -80,8 +82,20 @@ class MemoryUse {
   }
   int32_t LastUseBy(const Node& producer, const Node& user) const {
     if (IsRecomputed(producer) && user.meta().is_backward()) return -1;
-    if (user.op().aliasing == Aliasing::kNone) return user.number();
-    return last_use_[static_cast<size_t>(user.number())];
+    // A view that is kept for several uses counts for itself from there on, in the layout in which it is kept.
+    const int32_t class_index =
+        problem_.folding().class_of_node[static_cast<size_t>(user.number())];
+    const bool ends_here =
+        user.op().aliasing == Aliasing::kNone || problem_.keeps_value(class_index, user.number());
+    return ends_here ? user.number() : last_use_[static_cast<size_t>(user.number())];
+  }
+
+  void FindGradients() {
+    for (const auto& output : problem_.graph().outputs()) {
+      if (output->role != OutputRole::kGradient) continue;
+      const Node* made = output->value()->producer();
+      if (made != nullptr) gradient_made_.emplace(output->name, made->number());
+    }
   }
 
   // Local bytes of a result in a layout.
@@ -110,15 +124,21 @@ class MemoryUse {
   }
 
   void AddInput(int32_t class_index, const FoldedClass& folded, Variable& variable) {
-    double factor = 1;
-    if (folded.input->role == InputRole::kParameter) {
-      factor += (memory_.gradient_bytes + memory_.optimizer_bytes) /
-                ItemSize(folded.input->value.type().dtype);
-    }
     for (const Strategy& strategy : problem_.strategies()[static_cast<size_t>(class_index)]) {
-      variable.usage.push_back(std::llround(factor * BytesOf(class_index, 0, strategy.results[0])));
+      variable.usage.push_back(std::llround(BytesOf(class_index, 0, strategy.results[0])));
     }
-    variable.live = {{0, end(), folded.count()}};
+    Profile profile;
+    profile.Add(0, end(), folded.count());
+    if (folded.input->role == InputRole::kParameter) {
+      profile.Add(0, end(), folded.count() * memory_.optimizer_copies);
+      if (memory_.accumulates_gradients) profile.Add(0, end(), folded.count());
+      for (int32_t member : folded.members) {
+        const std::string& name = problem_.graph().inputs()[static_cast<size_t>(member)]->name;
+        const auto made = gradient_made_.find(name);
+        if (made != gradient_made_.end()) profile.Add(made->second, end());
+      }
+    }
+    variable.live = profile.Ranges();
   }
 
   // A value that is kept for several uses. What is made of parameters is there only while it is used.
@@ -172,7 +192,8 @@ class MemoryUse {
   const MemoryModel& memory_;
   LabelProblem& labels_;
   std::vector<const Node*> nodes_;
-  std::vector<int32_t> last_use_;  // by node
+  std::vector<int32_t> last_use_;                 // by node
+  std::map<std::string, int32_t> gradient_made_;  // by parameter: the node that makes it
 };
 
 }  // namespace

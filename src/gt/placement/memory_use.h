@@ -1,5 +1,5 @@
 // What a placement uses of a rank's memory, as usage and live ranges of the variables of its problem:
-// parameters with their gradients and optimizer state all the time, values from where they are made to
+// parameters with their optimizer state all the time, gradients from where they are made, values up to
 // where they are used last, gathered parameters only around their uses.
 #pragma once
 
@@ -10,11 +10,10 @@
 namespace gt::placement {
 
 struct MemoryModel {
-  // Bytes that go with each element of a parameter besides itself: its gradient, the optimizer's state.
-  double gradient_bytes = 4;
-  double optimizer_bytes = 8;
-  int64_t workspace = 0;  // libraries and communicators, whatever the placement is
-  int64_t limit = 0;      // bytes of a rank; 0: none
+  int32_t optimizer_copies = 2;  // of a parameter: AdamW keeps two numbers for each element
+  bool accumulates_gradients =
+      false;          // over several batches, so that there are gradients all the time
+  int64_t limit = 0;  // bytes of a rank; 0: none
 };
 
 // Sets usage, live ranges and limit. Forward values whose meta says that they are recomputed are alive

@@ -67,7 +67,7 @@ Placement Priced(const PlaceProblem& problem, const SearchOptions& options,
   Placement placement;
   placement.cost = CostOf(problem, labels);
   placement.step_us = placement.cost.step_us(options.overlap);
-  placement.peak_bytes = PeakUsage(memory, labels) + options.memory.workspace;
+  placement.peak_bytes = PeakUsage(memory, labels);
   placement.feasible = options.memory.limit <= 0 || placement.peak_bytes <= options.memory.limit;
   placement.labels = std::move(labels);
   return placement;
@@ -127,13 +127,17 @@ Placement Search(const PlaceProblem& problem, const SearchOptions& options) {
   return placement;
 }
 
-int64_t SmallestMemory(const PlaceProblem& problem, const SearchOptions& options) {
+Placement SmallestPlacement(const PlaceProblem& problem, const SearchOptions& options) {
   constexpr int kQuestions = 100;  // to come near; what follows is a long tail
   SearchOptions limited = options;
   limited.memory.limit = std::max<int64_t>(1, options.memory.limit);
   limited.question_limit = std::min(options.question_limit, kQuestions);
-  const StepProblem step = StepOf(problem, limited, MemoryOf(problem, limited));
-  return FindLeastMemory(step, StepOptionsOf(limited)).enough + options.memory.workspace;
+  const LabelProblem memory = MemoryOf(problem, limited);
+  LeastMemory least = FindLeastMemory(StepOf(problem, limited, memory), StepOptionsOf(limited));
+  if (least.labels.empty()) return {};
+  Placement placement = Priced(problem, options, memory, std::move(least.labels));
+  placement.feasible = true;  // with as much memory
+  return placement;
 }
 
 }  // namespace gt::placement

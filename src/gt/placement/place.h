@@ -65,7 +65,8 @@ Placement PlacementOf(const PlaceProblem& problem, const SearchOptions& options,
 
 Placement Search(const PlaceProblem& problem, const SearchOptions& options);
 
-// The smallest limit on memory for which there is a placement, to about a percent.
-int64_t SmallestMemory(const PlaceProblem& problem, const SearchOptions& options);
+// The placement that needs the least memory, to about a percent, whatever the limit is. Not feasible if
+// demands contradict each other, or time ended before there was one.
+Placement SmallestPlacement(const PlaceProblem& problem, const SearchOptions& options);
 
 }  // namespace gt::placement

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "gt/base/byte_text.h"
 #include "gt/base/error.h"
+#include "gt/base/fold_names.h"
 #include "gt/base/text.h"
 #include "gt/report/placement_rows.h"
+#include "gt/sim/type_sizes.h"
 
 namespace gt {
 namespace {
@@ -21,10 +24,11 @@ constexpr double kGibi = 1024.0 * 1024 * 1024;
 std::string Totals(const Placement& placement, bool overlap, bool limited) {
   const placement::PlanCost& cost = placement.cost;
   std::string text = fmt::format(
-      "step {:.2f} ms predicted; no placement{} takes less than {:.2f} ms (gap {:.2f} %); peak "
-      "{:.2f} GiB on a rank\n",
+      "step {:.2f} ms predicted; no placement{} takes less than {:.2f} ms (gap {:.2f} %); peak {} "
+      "on "
+      "a rank\n",
       placement.step_us / 1e3, limited ? " that was looked at" : "", placement.bound_us / 1e3,
-      100 * placement.gap(), static_cast<double>(placement.peak_bytes) / kGibi);
+      100 * placement.gap(), ByteText(placement.peak_bytes));
   if (placement.charged_us > 0) {
     text +=
         fmt::format("{:.2f} ms are charged for memory above the budget, which the bound includes\n",
@@ -147,6 +151,41 @@ std::string ExplainPlacement(const PlaceProblem& problem, const Placement& place
         hopeless, kMuchWorse);
   }
   return text;
+}
+
+std::vector<std::string> PlacementLines(const Graph& placed) {
+  struct Row {
+    InputRole role;
+    std::string layout;
+    std::vector<std::string> names;
+    int64_t bytes = 0;
+  };
+  std::vector<Row> rows;
+  for (const auto& input : placed.inputs()) {
+    const bool shown = input->role == InputRole::kParameter || input->role == InputRole::kInput;
+    if (!shown || input->placement.empty() || input->value.type().rank() == 0) continue;
+    const std::string& layout = input->placement.str();
+    auto row = std::ranges::find_if(
+        rows, [&](const Row& one) { return one.role == input->role && one.layout == layout; });
+    if (row == rows.end()) row = rows.insert(row, {input->role, layout, {}});
+    row->names.push_back(input->name);
+    row->bytes += StorageBytes(input->value.type(), placed.shapes().Hints());
+  }
+  std::vector<std::string> lines;
+  for (const Row& row : rows) {
+    constexpr size_t kNames = 4;
+    const std::vector<FoldedName> folded =
+        FoldNames(row.names, std::vector<std::string>(row.names.size()));
+    std::string names;
+    for (size_t i = 0; i < std::min(folded.size(), kNames); ++i) {
+      names += (i == 0 ? "" : ", ") + folded[i].name;
+    }
+    if (folded.size() > kNames) names += fmt::format(" and {} more", folded.size() - kNames);
+    lines.push_back(fmt::format("  {:<10} {:<12} {:>10}  {}",
+                                row.role == InputRole::kParameter ? "parameters" : "batch",
+                                row.layout, ByteText(row.bytes), names));
+  }
+  return lines;
 }
 
 }  // namespace gt

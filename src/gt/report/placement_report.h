@@ -20,4 +20,8 @@ std::string ExplainPlacement(const placement::PlaceProblem& problem,
                              const placement::Placement& placement, const std::string& name,
                              placement::SearchOptions search);
 
+// Where a rank's step has parameters and inputs of the batch, a line for each layout: what the plan is, in
+// short. Empty for a step that was not placed.
+std::vector<std::string> PlacementLines(const Graph& placed);
+
 }  // namespace gt

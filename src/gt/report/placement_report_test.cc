@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "gt/base/error.h"
+#include "gt/base/text.h"
+#include "gt/ir/text.h"
 #include "gt/report/placement_rows.h"
 #include "gt/report/placement_svg.h"
 #include "gt/testing/small_placement.h"
@@ -139,7 +141,7 @@ TEST(ExplainPlacement, ListsEveryWayWithTheChosenOneFirst) {
 TEST(ExplainPlacement, RespectsTheMemory) {
   const SmallPlacement placed(SmallStep(2, 4096, 1024), "4");
   placement::SearchOptions search;
-  search.memory.limit = SmallestMemory(placed.problem(), {});
+  search.memory.limit = SmallestPlacement(placed.problem(), {}).peak_bytes;
   const placement::Placement small = Search(placed.problem(), search);
   ASSERT_TRUE(small.feasible);
   const std::string free = ExplainPlacement(placed.problem(), small, "layers.0.weight", {});
@@ -185,6 +187,21 @@ TEST(PlacementSvg, IsReadable) {
     const double width = wide * static_cast<double>((*it)[5].length());
     EXPECT_LE(x + ((*it)[3] == "middle" ? width / 2 : width), 1000) << (*it)[0];
   }
+}
+
+TEST(PlacementLines, HaveALineForEachLayout) {
+  const std::unique_ptr<Graph> graph = Parse(R"gtir(graph @step(
+    %h.0.w: param "h.0.w" f32[8, 4] placement "S(0)R",
+    %h.1.w: param "h.1.w" f32[8, 4] placement "S(0)R",
+    %norm: param "norm" f32[4] placement "RR",
+    %tokens: input "tokens" i64[2, 8] placement "S(0)S(0)",
+    %count: input "count" f32[] placement "RR") {
+  return result "norm" %norm
+})gtir");
+  EXPECT_EQ(Join(PlacementLines(*graph), "\n"),
+            "  parameters S(0)R             256 B  h.{0-1}.w\n"
+            "  parameters RR                 16 B  norm\n"
+            "  batch      S(0)S(0)          128 B  tokens");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "gt/analysis/collectives.h"
@@ -44,7 +45,11 @@ int64_t CommunicatorBytes(const Graph& graph, const CommunicatorMemory& memory) 
     int64_t& known = peers[GroupOf(*node)];
     if (node->op().collective != Collective::kAllToAll) continue;
     const auto ranks = static_cast<int64_t>(std::get<Shape>(node->arg(1)).size());
-    known = std::max(known, std::min(ranks, memory.gpus_per_node) - 1);
+    const std::string_view name = GroupOf(*node);
+    const auto counted = memory.peers_on_node.find(name.substr(0, name.find('.')));
+    known = std::max(known, counted != memory.peers_on_node.end()
+                                ? counted->second
+                                : std::min(ranks, memory.gpus_per_node) - 1);
   }
   int64_t bytes = 0;
   for (const auto& [group, count] : peers) {

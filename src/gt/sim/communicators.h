@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -16,13 +17,15 @@ struct CommunicatorMemory {
   // Of a group that exchanges (all-to-all) in addition, for each other rank of it on the same node.
   int64_t bytes_per_peer = 0;
   int64_t gpus_per_node = 8;
+  // Other ranks of a group that are on the same node, by the name of the group or of the one that it was made
+  // from ("mesh_0" of "mesh_0.gathers"). Of others as many as the node has room for.
+  std::map<std::string, int64_t, std::less<>> peers_on_node = {};
 };
 
 // Of nccl between GPUs of a node with NVSwitch.
 CommunicatorMemory NcclMemory();
 
-// Of the groups that the graph uses: one that was made and is never used has no communicator. Ranks of
-// a group that fit on one node are assumed to be on one.
+// Of the groups that the graph uses: one that was made and is never used has no communicator.
 int64_t CommunicatorBytes(const Graph& graph, const CommunicatorMemory& memory);
 
 // Of gloo, which the ranks of a CPU use.

@@ -8,7 +8,7 @@
 namespace gt::communicators_test {
 namespace {
 
-constexpr CommunicatorMemory kMemory = {.bytes_per_group = 100, .bytes_per_peer = 7};
+const CommunicatorMemory kMemory = {.bytes_per_group = 100, .bytes_per_peer = 7};
 
 std::string Reduce(const char* result, const char* operand, const char* group) {
   return fmt::format(
@@ -30,10 +30,11 @@ std::string Exchange(const char* result, const char* operand, const char* group,
       result, operand, group, splits);
 }
 
-int64_t BytesOf(const std::string& body, const char* last) {
+int64_t BytesOf(const std::string& body, const char* last,
+                const CommunicatorMemory& memory = kMemory) {
   const std::string text = fmt::format(
       "graph @g(%x: input \"x\" f32[16]) {{\n{}  return result \"y\" %{}\n}}", body, last);
-  return CommunicatorBytes(*Parse(text), kMemory);
+  return CommunicatorBytes(*Parse(text), memory);
 }
 
 TEST(Communicators, AreCountedByGroupAndNotByUse) {
@@ -50,6 +51,16 @@ TEST(Communicators, OfExchangesTakeMoreForEachPeerOnTheNode) {
   EXPECT_EQ(BytesOf(Reduce("a", "x", "ep") + Exchange("b", "aw", "ep", 4), "bw"), 100 + 3 * 7);
   EXPECT_EQ(BytesOf(Exchange("a", "x", "ep", 4) + Exchange("b", "aw", "ep.counts", 4), "bw"),
             2 * (100 + 3 * 7));
+}
+
+// Ranks along an outer axis of a mesh are on nodes of their own.
+TEST(Communicators, OfGroupsAcrossNodesTakeNothingForPeers) {
+  CommunicatorMemory memory = kMemory;
+  memory.peers_on_node = {{"mesh_0", 0}, {"mesh_0_1", 1}};
+  EXPECT_EQ(BytesOf(Exchange("a", "x", "mesh_0", 4), "aw", memory), 100);
+  EXPECT_EQ(BytesOf(Exchange("a", "x", "mesh_0.counts", 4), "aw", memory), 100);
+  EXPECT_EQ(BytesOf(Exchange("a", "x", "mesh_0_1", 4), "aw", memory), 100 + 7);
+  EXPECT_EQ(BytesOf(Exchange("a", "x", "mesh_1", 4), "aw", memory), 100 + 3 * 7);
 }
 
 // A reduce-scatter is given 16 numbers and receives as many; an all-reduce copies them as well, and

@@ -11,6 +11,7 @@
 #include "gt/job/config.h"
 #include "gt/report/memory_report.h"
 #include "gt/report/overlap_report.h"
+#include "gt/report/placement_report.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/train/metrics.h"
 #include "gt/train/say.h"
@@ -40,7 +41,7 @@ std::string OnHost(const Job& job, const MemoryCurve& curve) {
 }
 
 // What was placed, how, and what it is worth.
-void SayPlacement(const Job& job, const PlacedJob& placed) {
+void SayPlacement(const Job& job, const PlacedJob& placed, const Graph& graph) {
   const placement::Plan& plan = placed.plan;
   const std::string mesh = placement::DeviceMesh(plan.mesh).ToString();
   const std::string& file =
@@ -50,10 +51,11 @@ void SayPlacement(const Job& job, const PlacedJob& placed) {
   Say(job.world,
       "placement on mesh {} {}: {:.2f} ms by placement's costs, no other takes less than {:.2f} ms",
       mesh, source, plan.step_us / 1e3, plan.bound_us / 1e3);
-  if (!placed.rival.empty()) {
+  if (!placed.rival.name.empty()) {
     Say(job.world, "the best hand-written layout, {}, would take {:.2f} ms by the same costs",
-        placed.rival, placed.rival_us / 1e3);
+        placed.rival.name, placed.rival.step_us / 1e3);
   }
+  for (const std::string& line : PlacementLines(graph)) Say(job.world, "{}", line);
 }
 
 void SayOverlap(const Job& job, const CompiledStep& step) {
@@ -76,7 +78,10 @@ void Introduce(const Job& job) {
   Say(job.world, "{}: {} parameters, {} on {}", ModelTitle(config),
       FormatCount(static_cast<double>(nn::ParameterCount(*job.model))), Precision(config),
       Where(job.device));
-  if (job.world.size() > 1) Say(job.world, "{}: {}", job.world.Describe(), job.mesh.Describe());
+  if (job.world.size() > 1) {
+    Say(job.world, "{}: {}", job.world.Describe(),
+        config.compile.enable_autoparallel ? "to be placed" : job.mesh.Describe());
+  }
   std::string accumulated = job.micro_batches == 1 ? "" : fmt::format("{} x ", job.micro_batches);
   Say(job.world, "data: {}, {}{} x {} tokens a step, {} steps", job.data->Describe(), accumulated,
       job.SequencesPerStep() / job.micro_batches, config.training.seq_len, config.training.steps);
@@ -91,7 +96,7 @@ void AnnounceStep(const Job& job, const CompiledStep& step, const MemoryCurve& c
   Say(job.world, "captured {} nodes in {:.0f} ms, {} after passes ({:.0f} ms)",
       FormatCount(static_cast<double>(step.captured_nodes)), step.capture_seconds * 1e3,
       FormatCount(static_cast<double>(step.graph->node_count())), step.passes.seconds * 1e3);
-  if (step.placed) SayPlacement(job, *step.placed);
+  if (step.placed) SayPlacement(job, *step.placed, *step.graph);
   Say(job.world, "memory at the peak: {}{}", MemoryLine(curve), OnHost(job, curve));
   for (const std::string& line : step.choice) Say(job.world, "{}", line);
   if (step.predicted) SayOverlap(job, step);

@@ -441,6 +441,9 @@ TEST_F(PlacedJobTest, PlansForSomethingElseAreRefused) {
   Config unused = config;
   unused.compile.enable_autoparallel = false;
   EXPECT_THROW(Validate(unused), Error);
+  unused.compile.autoparallel_plan.clear();
+  EXPECT_NE(CodeOf(unused).find("mesh 2x2 has axes for a step that is placed"), std::string::npos)
+      << CodeOf(unused);
 }
 
 TEST_F(PlacedJobTest, ThreadsAndProcessesAgree) {

@@ -66,7 +66,7 @@ std::optional<StepPlan> PlanStep(Job& job) {
   if (plan.compiled.placed) job.Follow(plan.compiled.placed);
   const Graph& graph = *plan.compiled.graph;
   AgreeOnCollectives(job.world, graph);
-  plan.memory = StepMemory(job.config, job.mesh);
+  plan.memory = StepMemory(job.config, job.mesh, MeshOf(plan.compiled.placed.get()));
   const MemoryCurve curve = MeasureMemory(graph, plan.memory);
   plan.predicted_peak = AllocatedPeak(curve);
   AnnounceStep(job, plan.compiled, curve);

@@ -510,11 +510,10 @@ StepSolution SearchStep(StepProblem problem, const StepOptions& options) {
 LeastMemory FindLeastMemory(const StepProblem& problem, const StepOptions& options) {
   StepProblem memory = WithoutTimes(problem);
   memory.usage_limit = 0;
-  const StepSolution solution =
-      SearchWhole(std::move(memory), ForMemory(options), /*guided=*/false);
+  StepSolution solution = SearchWhole(std::move(memory), ForMemory(options), /*guided=*/false);
   return {solution.feasible ? static_cast<int64_t>(std::ceil(solution.cost))
                             : std::numeric_limits<int64_t>::max(),
-          static_cast<int64_t>(std::floor(solution.lower_bound))};
+          static_cast<int64_t>(std::floor(solution.lower_bound)), std::move(solution.labels)};
 }
 
 }  // namespace gt::placement

@@ -54,8 +54,9 @@ StepSolution SearchStep(StepProblem problem, const StepOptions& options = {});
 
 // The smallest limit on memory under which there is a labelling, between bounds.
 struct LeastMemory {
-  int64_t enough = 0;      // a labelling is known
-  int64_t too_little = 0;  // below this there is none
+  int64_t enough = 0;           // a labelling is known
+  int64_t too_little = 0;       // below this there is none
+  std::vector<int32_t> labels;  // with which `enough` is; empty: none was found
 };
 LeastMemory FindLeastMemory(const StepProblem& problem, const StepOptions& options = {});
 
