@@ -16,8 +16,10 @@
 #include "gt/dist/world.h"
 #include "gt/exec/transfer.h"
 #include "gt/job/config.h"
+#include "gt/storage/file_writer.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/train/job_test_util.h"
+#include "gt/train/placed_job_test_util.h"
 #include "gt/train/step/batch.h"
 #include "gt/train/step/eager_step.h"
 
@@ -136,6 +138,34 @@ const Case kNoTokens[] = {
      .ranks = 4,
      .ep = 4,
      .one_token = true},
+};
+
+struct PlacedCase {
+  Case job;
+  const char* mesh;
+  std::vector<placement::AxisUse> axes;  // none: rows are sent to their experts
+};
+std::ostream& operator<<(std::ostream& out, const PlacedCase& c) { return out << c.job.name; }
+
+const PlacedCase kPlaced[] = {
+    {{.name = "llama3_bf16", .model = "llama3", .flavor = "debugmodel", .ranks = 4},
+     "2x2",
+     {placement::AxisUse::kShard, placement::AxisUse::kModel}},
+    {{.name = "qwen3_uneven_flex_f32",
+      .model = "qwen3",
+      .compute = kF32,
+      .attention = kFlex,
+      .ranks = 3,
+      .vocab = 259},
+     "3",
+     {placement::AxisUse::kShard}},
+    {{.name = "qwen3_moe_f32", .model = "qwen3", .flavor = "tiny_moe", .compute = kF32, .ranks = 4},
+     "4",
+     {}},
+    {{.name = "deepseek_v3_f32", .model = "deepseek_v3", .compute = kF32, .ranks = 4}, "2x2", {}},
+    {{.name = "deepseek_v3_bf16", .model = "deepseek_v3", .ranks = 2},
+     "2",
+     {placement::AxisUse::kExperts}},
 };
 
 class Jobs : public ::testing::Test {
@@ -265,6 +295,41 @@ class Jobs : public ::testing::Test {
     ExpectSame(chunked, Overlapped(job, c.region, OverlapSchedule::kStructural), "structural");
   }
 
+  // A placed job has no eager step to be compared with, but operators in the order of the plan, and one rank.
+  void ExpectPlacedSameBits(const PlacedCase& c) const {
+    Config job = JobOf(c.job);
+    job.compile.enable_autoparallel = true;
+    job.mesh = c.mesh;
+    job.compile.autoparallel_plan = (folder_ / "plan.json").string();
+    const PlansFor plans(job);
+    WriteFile(job.compile.autoparallel_plan,
+              ToJson(c.axes.empty() ? plans.SendingRows() : plans.ByHand(c.axes)));
+    Config plain = job;
+    plain.compile.cuda_graphs = false;
+    plain.compile.fsdp_bucketing = false;
+    plain.compile.inductor_compilation = InductorCompilation::kNone;
+    const JobOutcome expected = Run(plain);
+    ExpectSameRecorded(expected, job, "kernels, buckets and recordings");
+    Config other = job;
+    other.compile.memory_policy = MemoryPolicy::kFull;
+    ExpectSame(expected, other, "recomputed");
+    other = job;
+    other.compile.inductor_compilation = InductorCompilation::kAutoparallelBackend;
+    ExpectSame(expected, other, "AutoParallel's backend");
+    if (c.job.compute != kF32) return;
+    Case alone = c.job;
+    alone.ranks = 1;
+    Config one_rank = JobOf(alone);
+    one_rank.training.local_batch_size *= c.job.ranks;
+    const JobOutcome right = Run(one_rank);
+    ASSERT_EQ(expected.losses.size(), right.losses.size());
+    for (size_t i = 0; i < right.losses.size(); ++i) {
+      const double tolerance = i == 0 ? 1e-6 : 1e-5;
+      EXPECT_NEAR(expected.losses[i], right.losses[i], tolerance * right.losses[i])
+          << "step " << i + 1 << FlagsOf(job);
+    }
+  }
+
   DeviceChoice device_ = DeviceChoice::kCpu;
   fs::path folder_;
 };
@@ -331,6 +396,12 @@ std::string GpuName(const ::testing::TestParamInfo<Case>& info) { return info.pa
 INSTANTIATE_TEST_SUITE_P(OneRank, GpuSteps, ::testing::ValuesIn(kOneRank), GpuName);
 INSTANTIATE_TEST_SUITE_P(SharedGpu, GpuSteps, ::testing::ValuesIn(kSharedGpu), GpuName);
 INSTANTIATE_TEST_SUITE_P(NoTokens, GpuSteps, ::testing::ValuesIn(kNoTokens), GpuName);
+
+class PlacedGpuSteps : public GpuJobs, public ::testing::WithParamInterface<PlacedCase> {};
+
+TEST_P(PlacedGpuSteps, HaveTheBitsOfTheirOperators) { ExpectPlacedSameBits(GetParam()); }
+INSTANTIATE_TEST_SUITE_P(SharedGpu, PlacedGpuSteps, ::testing::ValuesIn(kPlaced),
+                         [](const auto& info) { return info.param.job.name + "_gpu"; });
 
 // Draws, recomputed and offloaded values, and copies on streams of their own.
 TEST_F(GpuJobs, EveryMemoryPolicyGivesTheSameBits_gpu) {

@@ -12,18 +12,12 @@
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
 #include "gt/compile/find_placement.h"
-#include "gt/compile/global_step.h"
-#include "gt/compile/step_capture.h"
-#include "gt/passes/framework/registry.h"
-#include "gt/placement/sending_rows.h"
-#include "gt/sim/cluster_path.h"
-#include "gt/sim/node_cost.h"
 #include "gt/sim/routing_loads.h"
 #include "gt/storage/file_writer.h"
-#include "gt/testing/random_placement.h"
 #include "gt/testing/slow_tests.h"
 #include "gt/testing/temp_folder.h"
 #include "gt/train/job_test_util.h"
+#include "gt/train/placed_job_test_util.h"
 
 namespace gt::placed_job_test {
 namespace {
@@ -64,57 +58,21 @@ class PlacedJobTest : public ::testing::Test {
     return config;
   }
 
-  // The step that a job would place.
-  std::unique_ptr<Graph> StepOf(const Config& config) {
-    model_ = BuildConfiguredModel(config);
-    const Config global = GlobalConfig(config, config.ranks, *model_);
-    EpOverlapSection off;
-    off.enabled = AutoSwitch::kFalse;
-    std::unique_ptr<Graph> graph =
-        CaptureUncompiled({*model_, global, c10::Device(c10::kCPU)}, off).graph;
-    for (auto& pass : ParsePipeline("dce,canonicalize,cse,dce")) pass->Run(*graph);
-    graph->NumberNodes();
-    return graph;
-  }
-  placement::Pricing PricingOn(const std::string& mesh) const {
-    return placement::Pricing(DeviceMesh::Parse(mesh), links_, SpeedOf("cpu"));
-  }
-
   // Trains a plan that nobody would choose. Ranks sum means of their shards at odd seeds.
   Config Randomly(Config config, const std::string& mesh, uint64_t seed) {
     config = Placed(config, mesh);
-    const std::unique_ptr<Graph> graph = StepOf(config);
-    const placement::Pricing pricing = PricingOn(mesh);
-    placement::ProblemOptions options;
-    options.sum_means = seed % 2 == 1;
-    const placement::PlaceProblem problem(*graph, pricing, options);
-    return WithPlan(config, MakePlan(problem, testing::RandomPlacement(problem, seed), "random"));
+    return WithPlan(config, PlansFor(config).AtRandom(seed));
   }
   // Trains the best plan of a hand-written layout.
   Config ByHand(Config config, const std::string& mesh, std::vector<AxisUse> axes) {
     config = Placed(config, mesh);
-    const std::unique_ptr<Graph> graph = StepOf(config);
-    const placement::Pricing pricing = PricingOn(mesh);
-    placement::ProblemOptions options;
-    options.axes = std::move(axes);
-    options.finest_parameters = true;
-    const placement::PlaceProblem problem(*graph, pricing, options);
-    const placement::Placement found = Search(problem, {});
-    EXPECT_TRUE(found.feasible);
-    return WithPlan(config, MakePlan(problem, found, "by hand"));
+    return WithPlan(config, PlansFor(config).ByHand(std::move(axes)));
   }
   // Trains the best plan in which rows travel to their experts along the last axis, and each rank has rows of
   // its own.
   Config SendingRows(Config config, const std::string& mesh) {
     config = Placed(config, mesh);
-    const std::unique_ptr<Graph> graph = StepOf(config);
-    const placement::Pricing pricing = PricingOn(mesh);
-    placement::ProblemOptions options;
-    options.pins = placement::SendingRows(*graph, pricing.mesh());
-    const placement::PlaceProblem problem(*graph, pricing, options);
-    const placement::Placement found = Search(problem, {});
-    EXPECT_TRUE(found.feasible);
-    return WithPlan(config, MakePlan(problem, found, "sends rows"));
+    return WithPlan(config, PlansFor(config).SendingRows());
   }
   Config WithPlan(Config config, const placement::Plan& plan) {
     config.compile.autoparallel_plan = Path(fmt::format("plan{}.json", jobs_));
@@ -135,8 +93,6 @@ class PlacedJobTest : public ::testing::Test {
   }
 
   testing::TempFolder folder_;
-  LinkModel links_{ReadCluster(ClusterPath("h100"))};
-  ModelPtr model_;
   int jobs_ = 0;
 };
 
