@@ -20,6 +20,7 @@
 #include "gt/sim/link_model.h"
 #include "gt/sim/node_cost.h"
 #include "gt/testing/random_placement.h"
+#include "gt/torch_bridge/device.h"
 
 namespace gt {
 
@@ -54,6 +55,7 @@ class PlansFor {
  private:
   // As the job captures it.
   static std::unique_ptr<Graph> StepOf(const Config& config) {
+    SetDeterministic(config.training.deterministic);  // which kernels of attention there are
     const ModelPtr model = BuildConfiguredModel(config);
     const Config global = GlobalConfig(config, config.ranks, *model);
     EpOverlapSection off;
