@@ -5,6 +5,7 @@
 #include "gt/base/error.h"
 #include "gt/base/machine_memory.h"
 #include "gt/compile/configured_model.h"
+#include "gt/compile/find_placement.h"
 #include "gt/dist/agreement.h"
 #include "gt/exec/host_pool.h"
 #include "gt/passes/pipeline/pipeline.h"
@@ -76,7 +77,9 @@ Job::Job(const Config& asked, World& ranks)
       device(ChooseDevice(config.device, world.local_rank())),
       share(mesh, config.training.local_batch_size) {
   RejectFakeBackend(config, world);
-  ChangedPipeline({}, config.compile.passes);  // an unknown pass is an error before any work
+  // An unknown pass and a mesh of other ranks are errors before any work.
+  ChangedPipeline({}, config.compile.passes);
+  if (config.compile.enable_autoparallel) MeshesOf(config, world.size());
   AgreeOnConfig(world, config);
   ClaimFolder(*this);
   SetThreads(ThreadsOf(config, world));

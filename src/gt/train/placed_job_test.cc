@@ -402,6 +402,12 @@ TEST_F(PlacedJobTest, PlansForSomethingElseAreRefused) {
       << CodeOf(unused);
 }
 
+TEST_F(PlacedJobTest, AMeshOfOtherRanksIsRefusedBeforeAnythingIsMade) {
+  const Config config = Placed(Job("llama3", "tiny", 4), "3");
+  EXPECT_NE(CodeOf(config).find("mesh 3 has 3 ranks, but the job has 4"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(config.dump_folder));
+}
+
 TEST_F(PlacedJobTest, ThreadsAndProcessesAgree) {
   const Config threads = Randomly(Job("llama3", "tiny", 4), "2x2", 9);
   Config processes = threads;
