@@ -24,8 +24,8 @@ struct PlacedJob {
   placement::Plan plan;
   PlacedStep step;
   HandWritten rival;  // the best of them
-  std::string
-      source;  // the file of a plan that is continued; empty: it was searched or is configured
+  // The file of a plan that is continued; empty: it was searched or is configured.
+  std::string source;
   double seconds = 0;  // that finding it took
 };
 

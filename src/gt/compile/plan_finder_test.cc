@@ -102,8 +102,8 @@ TEST_P(PlanMemory, IsCountedAsStepsNeedIt) {
   for (const TrainingDtype dtype : {TrainingDtype::kFloat32, TrainingDtype::kBfloat16}) {
     Config config = ConfigOf();
     config.training.dtype = dtype;
-    config.model.n_layers =
-        20;  // of few layers much is packed collectives and logits, which are not counted
+    // Of few layers much is packed collectives and logits, which are not counted.
+    config.model.n_layers = 20;
     const std::vector<std::pair<double, double>> accounts = Finding(config).Accounts();
     ASSERT_FALSE(accounts.empty());
     for (const auto& [counted, needed] : accounts) {

@@ -11,8 +11,8 @@ namespace gt::placement {
 
 struct MemoryModel {
   int32_t optimizer_copies = 2;  // of a parameter: AdamW keeps two numbers for each element
-  bool accumulates_gradients =
-      false;          // over several batches, so that there are gradients all the time
+  // Over several batches, so that there are gradients all the time.
+  bool accumulates_gradients = false;
   int64_t limit = 0;  // bytes of a rank; 0: none
 };
 
