@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "gt/compile/configured_model.h"
-#include "gt/compile/global_step.h"
-#include "gt/compile/step_capture.h"
+#include "gt/compile/single_device_step.h"
+#include "gt/compile/step_request.h"
+#include "gt/dist/mesh.h"
 #include "gt/job/config.h"
-#include "gt/passes/framework/registry.h"
 #include "gt/placement/place.h"
 #include "gt/placement/plan.h"
 #include "gt/placement/sending_rows.h"
@@ -53,19 +53,14 @@ class PlansFor {
   }
 
  private:
-  // As the job captures it.
+  // As the job places it.
   static std::unique_ptr<Graph> StepOf(const Config& config) {
     SetDeterministic(config.training.deterministic);  // which kernels of attention there are
     const ModelPtr model = BuildConfiguredModel(config);
-    const Config global = GlobalConfig(config, config.ranks, *model);
-    EpOverlapSection off;
-    off.enabled = AutoSwitch::kFalse;
     const bool on_gpu = config.device == DeviceChoice::kCuda;
     const c10::Device device = on_gpu ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
-    std::unique_ptr<Graph> graph = CaptureUncompiled({*model, global, device}, off).graph;
-    for (auto& pass : ParsePipeline("dce,canonicalize,cse,dce")) pass->Run(*graph);
-    graph->NumberNodes();
-    return graph;
+    const StepRequest request{*model, config, device, Mesh(config.parallelism, config.ranks, 0)};
+    return SingleDeviceStep(request).graph().Clone();
   }
   static const LinkModel& Links() {
     static const LinkModel links(ReadCluster(ClusterPath("h100")));
