@@ -68,7 +68,7 @@ void Measure(const std::string& what, const fs::path& path, int64_t batches,
              double bytes_per_token) {
   for (const int64_t prefetch : {0, 4}) {
     gt::LoaderOptions options;
-    options.path = path.string();
+    options.paths = {path.string()};
     options.rows = kRows;
     options.length = kLength;
     options.vocab_size = 65536;

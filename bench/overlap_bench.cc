@@ -211,7 +211,7 @@ gt::Batch RandomBatch(const gt::LanguageModel& model, const gt::Config& config,
 double PredictCompute(const gt::Graph& step, gt::Config config, const gt::Mesh& mesh,
                       gt::World& world, c10::Device device) {
   config.comm.contention = false;
-  gt::StepCompiler compiler(config, mesh, &world, device, gt::StepCompiler::Audience::kSelf);
+  gt::StepCompiler compiler(config, mesh, &world, device, {}, gt::StepCompiler::Audience::kSelf);
   const std::optional<gt::Timeline> predicted = compiler.Predict(step);
   return predicted ? gt::SummarizeOverlap(*predicted).compute / 1e3 : 0;
 }

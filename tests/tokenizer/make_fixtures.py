@@ -157,7 +157,19 @@ def suffix():
     return tokenizer
 
 
+def raw_bytes():
+    """What gt exports where tokens are bytes (src/gt/tokenizer/byte_tokenizer.h): token i is the byte i."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    characters = {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
+    tokenizer = Tokenizer(models.BPE(vocab={character: byte for byte, character in characters.items()}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
 TOKENIZERS = {
+    "bytes": raw_bytes,
     "llama3": llama3,
     "qwen2": lambda: byte_level(pre_tokenizers.Sequence([split(QWEN2), no_regex()]), normalizers.NFC()),
     "gpt2": lambda: byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False)),

@@ -32,8 +32,11 @@ class PlainStream : public ByteStream {
     if (got < capacity && std::ferror(file_.get())) {
       Fail(ErrorCode::kDataUnreadable, "reading '{}' failed half-way: {}", path_, Reason());
     }
+    consumed_ += got;
     return got;
   }
+
+  std::size_t consumed() const override { return consumed_; }
 
   const std::string& path() const { return path_; }
 
@@ -45,6 +48,7 @@ class PlainStream : public ByteStream {
   };
   std::string path_;
   std::unique_ptr<std::FILE, Close> file_;
+  std::size_t consumed_ = 0;
 };
 
 // Compressed bytes on their way to a decompressor.
@@ -65,6 +69,7 @@ class InputWindow {
   std::size_t size() const { return end_ - begin_; }
   void Consume(std::size_t count) { begin_ += count; }
   const std::string& path() const { return stream_.path(); }
+  std::size_t consumed() const { return stream_.consumed() - size(); }
 
  private:
   PlainStream stream_;
@@ -94,6 +99,8 @@ class GzipStream : public ByteStream {
     while (zlib_.avail_out == room && HasInput()) Inflate();
     return room - zlib_.avail_out;
   }
+
+  std::size_t consumed() const override { return input_.consumed(); }
 
  private:
   static constexpr std::size_t kMost = std::size_t{1} << 30;  // zlib counts in 32 bits
@@ -151,6 +158,8 @@ class ZstdStream : public ByteStream {
     }
     return output.pos;
   }
+
+  std::size_t consumed() const override { return input_.consumed(); }
 
  private:
   void Decompress(ZSTD_outBuffer& output) {

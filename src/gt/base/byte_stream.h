@@ -19,6 +19,9 @@ class ByteStream {
   // Puts at most `capacity` bytes into `out` and returns how many; 0 only at the end. A file that
   // is damaged or cut short is BadData, one that cannot be read is DataUnreadable.
   virtual std::size_t Read(char* out, std::size_t capacity) = 0;
+
+  // Bytes of the file consumed so far, as stored.
+  virtual std::size_t consumed() const = 0;
 };
 
 std::unique_ptr<ByteStream> OpenByteStream(const std::filesystem::path& file,

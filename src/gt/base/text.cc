@@ -23,30 +23,63 @@ std::string Normalized(std::string_view name) {
   return result;
 }
 
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+// A dot between two digits belongs to a number: 1.7B is one component.
 std::string_view LastComponent(std::string_view name) {
-  return name.substr(name.rfind('.') +
-                     1);  // npos + 1 is 0: a name without a dot is its own last component
+  for (std::size_t i = name.size(); i-- > 0;) {
+    if (name[i] != '.') continue;
+    const bool in_number =
+        i > 0 && i + 1 < name.size() && IsDigit(name[i - 1]) && IsDigit(name[i + 1]);
+    if (!in_number) return name.substr(i + 1);
+  }
+  return name;
 }
 
-// How many edits a name of this length may be away before a suggestion does more harm than good.
-std::size_t Tolerance(std::string_view name) {
-  return std::min<std::size_t>(3, (name.size() + 1) / 3);
+// The numbers in a name, separated by spaces.
+std::string NumbersIn(std::string_view name) {
+  std::string numbers;
+  for (const char c : name) {
+    if (IsDigit(c)) {
+      numbers += c;
+    } else if (!numbers.empty() && numbers.back() != ' ') {
+      numbers += ' ';
+    }
+  }
+  return std::string(Trim(numbers));
+}
+
+// Leaving out numbers, or the end of a name, is not another number: h10 for h100, 30B for 30B-A3B.
+bool HasOtherNumbers(std::string_view name, std::string_view candidate) {
+  const std::string numbers = NumbersIn(name), others = NumbersIn(candidate);
+  return !numbers.empty() && !others.empty() && numbers != others && !candidate.starts_with(name);
+}
+
+bool Negates(std::string_view component) {
+  return component.starts_with("disable") || component.starts_with("no_");
 }
 
 constexpr std::size_t kFar = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t kMostEdits = 3;
 
-std::size_t DistanceIfNear(std::string_view a, std::string_view b) {
+// More than one edit per `letters_per_edit` letters, and a suggestion does more harm than good.
+std::size_t DistanceIfNear(std::string_view a, std::string_view b, std::size_t letters_per_edit) {
+  const std::size_t tolerance =
+      a.size() < 3 ? 0 : std::min(kMostEdits, (a.size() + 1) / letters_per_edit);
   const std::size_t distance = EditDistance(a, b);
-  return distance <= Tolerance(a) ? distance : kFar;
+  return distance <= tolerance ? distance : kFar;
 }
 
 // Doubled, so that a match of the last component alone ranks between two matches of the whole name.
 std::size_t Remoteness(std::string_view name, std::string_view candidate) {
-  std::size_t best = kFar;
-  if (const std::size_t whole = DistanceIfNear(name, candidate); whole != kFar) best = 2 * whole;
   const std::string_view last = LastComponent(name);
   const std::string_view candidate_last = LastComponent(candidate);
-  if (const std::size_t part = DistanceIfNear(last, candidate_last); part != kFar) {
+  if (HasOtherNumbers(name, candidate) || Negates(last) != Negates(candidate_last)) return kFar;
+  std::size_t best = kFar;
+  if (const std::size_t whole = DistanceIfNear(name, candidate, 3); whole != kFar) {
+    best = 2 * whole;
+  }
+  if (const std::size_t part = DistanceIfNear(last, candidate_last, 4); part != kFar) {
     best = std::min(best, 2 * part + 1);
   }
   constexpr std::size_t kShortestPrefix = 3;
@@ -149,6 +182,13 @@ std::string Wrapped(std::string_view text, std::size_t width, std::size_t indent
     line_empty = false;
   }
   return result;
+}
+
+std::optional<bool> BooleanFromText(std::string_view text) {
+  const std::string lower = Normalized(text);
+  if (lower == "true") return true;
+  if (lower == "false") return false;
+  return std::nullopt;
 }
 
 std::string LocalTimeText(std::time_t time) {

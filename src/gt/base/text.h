@@ -35,6 +35,9 @@ std::string ShellWord(std::string_view text);
 // the first start with `indent` spaces, which count.
 std::string Wrapped(std::string_view text, std::size_t width, std::size_t indent);
 
+// "true" or "false", in any case.
+std::optional<bool> BooleanFromText(std::string_view text);
+
 // "2026-11-16 14:51:24", where this machine is.
 std::string LocalTimeText(std::time_t time);
 
@@ -44,7 +47,8 @@ std::size_t EditDistance(std::string_view a, std::string_view b);
 // The candidate that was probably meant by `name`, if any is near enough to be worth suggesting.
 // Letter case and '-' against '_' do not count. Dotted names are also compared by their last
 // component, since forgetting or mistaking the section is as common as a typo: "lr" means
-// "optimizer.lr".
+// "optimizer.lr". Different numbers are not a typo ("7B" and "1B"), names of one or two letters must
+// match exactly, and an "enable" name is never suggested for a "disable" name.
 std::optional<std::string> NearestName(std::string_view name,
                                        std::span<const std::string> candidates);
 

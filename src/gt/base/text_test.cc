@@ -87,6 +87,55 @@ TEST(Text, NearestNameKeepsQuietWhenNothingIsNear) {
   EXPECT_EQ(NearestName("steps", {}), std::nullopt);
 }
 
+// Another size is another model, not a slip; the same with layers, devices and versions.
+TEST(Text, NearestNameTakesNumbersAsTheyAre) {
+  const std::vector<std::string> flavors = {"tiny", "1B", "8B", "70B", "405B"};
+  for (const char* size : {"7B", "2B", "71B", "13B", "40B", "80B"}) {
+    EXPECT_EQ(NearestName(size, flavors), std::nullopt) << size;
+  }
+  EXPECT_EQ(NearestName("8b", flavors), "8B");
+  EXPECT_EQ(NearestName("8", flavors), std::nullopt);
+  const std::vector<std::string> fractions = {"0.6B", "1.7B", "4B", "30B-A3B", "235B-A22B"};
+  for (const char* size : {"7B", "6B", "1B", "1.8B", "17B", "3B"}) {
+    EXPECT_EQ(NearestName(size, fractions), std::nullopt) << size;
+  }
+  EXPECT_EQ(NearestName("1.7b", fractions), "1.7B");
+  EXPECT_EQ(NearestName("30B", fractions), "30B-A3B");
+  EXPECT_EQ(NearestName("30B-A3", fractions), "30B-A3B");
+  const std::vector<std::string> others = {"layers.9", "layers.1.attention", "h100", "llama3"};
+  for (const char* name : {"layers.99", "layers.7.attention", "h300", "llama2"}) {
+    EXPECT_EQ(NearestName(name, others), std::nullopt) << name;
+  }
+  EXPECT_EQ(NearestName("lama3", others), "llama3");
+  EXPECT_EQ(NearestName("h10", others), "h100");
+  EXPECT_EQ(NearestName("llama", others), "llama3");
+}
+
+TEST(Text, NearestNameOfAShortNameIsTheSame) {
+  for (const char* name : {"ep", "tp", "l", "xr"}) {
+    EXPECT_EQ(NearestName(name, kOptions), std::nullopt) << name;
+  }
+  EXPECT_EQ(NearestName("module", std::vector<std::string>{"compile.mode"}), std::nullopt);
+}
+
+// Who follows such a suggestion gets the opposite of what was asked for.
+TEST(Text, NearestNameIsNeverTheContrary) {
+  const std::vector<std::string> enabling = {"metrics.enable_tensorboard", "compile.enable_passes"};
+  EXPECT_EQ(NearestName("metrics.disable_tensorboard", enabling), std::nullopt);
+  EXPECT_EQ(NearestName("compile.no-enable_passes", enabling), std::nullopt);
+  const std::vector<std::string> disabling = {"compile.disable_passes"};
+  EXPECT_EQ(NearestName("compile.enable_passes", disabling), std::nullopt);
+  EXPECT_EQ(NearestName("compile.disable_pases", disabling), "compile.disable_passes");
+}
+
+TEST(Text, BooleansAreReadInAnyCase) {
+  EXPECT_EQ(BooleanFromText("True"), true);
+  EXPECT_EQ(BooleanFromText("FALSE"), false);
+  for (const char* text : {"", "1", "yes", "tru", "true "}) {
+    EXPECT_EQ(BooleanFromText(text), std::nullopt) << text;
+  }
+}
+
 TEST(Text, DidYouMeanEndsAMessage) {
   EXPECT_EQ(DidYouMean("training.step", kOptions, "--"), "; did you mean --training.steps?");
   EXPECT_EQ(DidYouMean("banana", kOptions, "--"), "");

@@ -39,15 +39,17 @@ TEST(Cli, MistakesAreAnsweredWithTheNearestName) {
   ExpectError("train --training.step 3", "GT-E0100", "--training.steps");
   ExpectError("train --training.steps many", "GT-E0101", "many");
   ExpectError("train --training.steps 0", "GT-E0102", "--training.steps");
-  ExpectError("train --model.flavor 8b", "GT-E0701", "8B");
+  ExpectError("train --model.flavor 8b", "GT-E0701", "did you mean 8B?");
+  ExpectError("train --training.steps 1 --training.steps 2", "GT-E0105", "given twice");
   ExpectError(
       "train --compile.disable_passes dcee --training.steps 1 --model.flavor tiny "
       "--model.tokenizer_path bytes --dump_folder /tmp/gt_cli_test",
       "GT-E", "dce");
   ExpectError("train --config /does/not/exist.toml", "GT-E0103", "/does/not/exist.toml");
   ExpectError("opt /does/not/exist.gtir", "GT-E", "/does/not/exist.gtir");
-  ExpectError("draw step.gtir", "GT-E0107", "--modules");
-  ExpectError("draw --modules layers.0 /does/not/exist.gtir", "GT-E0200", "/does/not/exist.gtir");
+  ExpectError("draw step.gtir", "GT-E0107", "--module_fqn");
+  ExpectError("draw --module_fqn layers.0 /does/not/exist.gtir", "GT-E0200",
+              "/does/not/exist.gtir");
   ExpectError("docs erorrs", "GT-E0100", "errors");
   ExpectError("generate --model /does/not/exist", "GT-E0701", "/does/not/exist");
   ExpectError("generate --top_p 0", "GT-E0102", "--top_p");
@@ -55,7 +57,43 @@ TEST(Cli, MistakesAreAnsweredWithTheNearestName) {
   ExpectError("generate --prompt_file /tmp", "GT-E0702", "/tmp");
   ExpectError("generate --prompt_file /dev/zero", "GT-E0702", "larger");
   ExpectError("generate --prompts_file /tmp", "GT-E0702", "--prompts_file");
-  ExpectError("info --model.flavor 8B --tensor_parallel_degree 16", "GT-E0106", "key/value heads");
+  ExpectError("info --model.flavor 8B --parallelism.tensor_parallel_degree 16", "GT-E0106",
+              "key/value heads");
+  ExpectError("info --ranks 3 --parallelism.tensor_parallel_degree 2", "GT-E0801", "");
+}
+
+// Command lines written for torchtitan's graph trainer.
+TEST(Cli, TorchtitansGraphTrainerIsAnswered) {
+  ExpectError("train --module graph_trainer.deepseek_v3 --config graph_trainer_deepseek_v3_16b",
+              "GT-E0100", "write --model.name deepseek_v3");
+  ExpectError("train --config graph_trainer_deepseek_v3_16b", "GT-E0103", "gt train --config ");
+  ExpectError("memory --config llama3_8b", "GT-E0103", "/llama3_8B.toml");
+  ExpectError("info --model.name deepseek_v3 --model.flavor 16B_sdpa", "GT-E0701",
+              "--model.flavor 16B --model.attn sdpa");
+  ExpectError("info --model.flavor debugmodel_flex_attn", "GT-E0701",
+              "--model.flavor debugmodel --model.attn flex");
+  const Outcome size = RunGt("info --model.flavor 7B");
+  EXPECT_EQ(size.output.find("did you mean"), std::string::npos) << size.output;
+  EXPECT_NE(size.output.find("known flavors: tiny"), std::string::npos) << size.output;
+  // Pass lists must contain what other options need.
+  const std::string moe =
+      "trace --model.name deepseek_v3 --model.flavor tiny --training.seq_len 16 "
+      "--training.local_batch_size 2 ";
+  ExpectError(moe + "--compile.ep_overlap.enabled --compile.passes ep_overlap_schedule", "GT-E0106",
+              "chunk, concretize: needed by compile.ep_overlap.enabled true");
+  ExpectError(moe +
+                  "--compile.memory_policy full --compile.disable_passes "
+                  "selective_activation_remat_pass",
+              "GT-E0106", "rematerialize: needed by compile.memory_policy full");
+  // torchtitan's opt-in gives the same graph as gt's option.
+  const Outcome theirs = RunGt(moe + "--compile.passes ep_overlap --output /dev/stdout");
+  EXPECT_EQ(theirs.status, 0) << theirs.output;
+  const auto graph_in = [](const std::string& output) {
+    return output.substr(output.find("graph @"));
+  };
+  EXPECT_EQ(graph_in(theirs.output),
+            graph_in(RunGt(moe + "--compile.ep_overlap.enabled --output /dev/stdout").output));
+  EXPECT_NE(theirs.output.find("chunk"), std::string::npos);
 }
 
 TEST(Cli, HelpIsAnsweredEverywhere) {
@@ -66,6 +104,66 @@ TEST(Cli, HelpIsAnsweredEverywhere) {
     EXPECT_EQ(outcome.status, 0) << command;
     EXPECT_GT(outcome.output.size(), 200u) << command;
   }
+}
+
+// What OpenMP says of itself when the program starts for the second time.
+TEST(Cli, ThreadsWaitPassivelyUnlessTheUserSaysHow) {
+  constexpr const char* kShow = "OMP_NUM_THREADS=2 OMP_DISPLAY_ENV=verbose ";
+  const auto spins = [&](const std::string& environment) {
+    const std::string output = RunGt("train --help", kShow + environment).output;
+    const std::string key = "GOMP_SPINCOUNT = '";
+    const size_t at = output.rfind(key);  // the first start says it, too
+    EXPECT_NE(at, std::string::npos) << output;
+    return at == std::string::npos ? -1 : std::stoll(output.substr(at + key.size()));
+  };
+  EXPECT_EQ(spins(""), 0);
+  EXPECT_GT(spins("OMP_WAIT_POLICY=active "), 0);
+  EXPECT_GT(spins("OMP_PROC_BIND=true "), 0);
+  EXPECT_EQ(spins("OMP_PROC_BIND=false "), 0);
+  EXPECT_EQ(spins("GOMP_SPINCOUNT=7 "), 7);
+}
+
+TEST(Cli, PlanningEndsWithASummaryAndItsStatus) {
+  const std::string job =
+      "--device cuda --model.flavor 8B --model.n_layers 2 --ranks 8 --training.local_batch_size 4 "
+      "--training.seq_len 8192 --training.mixed_precision_param bfloat16 --tokens 1000000000 ";
+  for (const char* command : {"simulate ", "memory ", "place "}) {
+    SCOPED_TRACE(command);
+    const Outcome fits = RunGt(command + job);
+    EXPECT_EQ(fits.status, 0) << fits.output;
+    const size_t summary = fits.output.find("\nsummary\n");
+    ASSERT_NE(summary, std::string::npos) << fits.output;
+    for (const char* row :
+         {"fits               yes: ", "of 73.60 GiB", "global batch       32 ", "step ",
+          "tokens/s ", " per GPU", "MFU ", "to train ", " GPU hours", "exposed "}) {
+      EXPECT_NE(fits.output.find(row, summary), std::string::npos) << row << "\n" << fits.output;
+    }
+  }
+  for (const char* command : {"simulate ", "memory "}) {
+    SCOPED_TRACE(command);
+    const Outcome too_much = RunGt(command + job + "--training.memory_limit_gb 4");
+    EXPECT_EQ(too_much.status, 2) << too_much.output;
+    const size_t summary = too_much.output.find("\nsummary\n");
+    ASSERT_NE(summary, std::string::npos) << too_much.output;
+    for (const char* row : {"fits               no: it needs ", "--compile.memory_policy full"}) {
+      EXPECT_NE(too_much.output.find(row, summary), std::string::npos) << too_much.output;
+    }
+  }
+}
+
+TEST(Cli, HelpOfACommandIsItsOwn) {
+  for (const char* command : {"train", "opt", "launch", "docs", "models"}) {
+    const Outcome asked = RunGt(std::string("help ") + command);
+    EXPECT_EQ(asked.status, 0) << asked.output;
+    EXPECT_EQ(asked.output, RunGt(std::string(command) + " --help").output);
+  }
+  EXPECT_EQ(RunGt("help").output, RunGt("--help").output);
+  EXPECT_EQ(RunGt("help help").output, RunGt("--help").output);
+  EXPECT_EQ(RunGt("--help opt").output, RunGt("opt --help").output);
+  EXPECT_EQ(RunGt("help test").output, "./gt test: run every test (--slow: also the long ones)\n");
+  ExpectError("help nonsense", "GT-E0100", "there is no command 'nonsense'; 'gt --help' lists");
+  ExpectError("help trian", "GT-E0100", "did you mean train?");
+  ExpectError("help train opt", "GT-E0108", "train opt");
 }
 
 // What once crashed, never ended or was called a defect of the program.
@@ -146,14 +244,14 @@ TEST(Cli, TracedGraphIsDrawn) {
   std::string graph = (folder / "step.gtir").string(), picture = (folder / "step.svg").string();
   Outcome traced = RunGt("trace --model.flavor tiny --training.seq_len 16 --output " + graph);
   ASSERT_EQ(traced.status, 0) << traced.output;
-  Outcome drawn = RunGt("draw --modules layers.0 --output " + picture + " " + graph);
+  Outcome drawn = RunGt("draw --module_fqn layers.0 --output " + picture + " " + graph);
   EXPECT_EQ(drawn.status, 0) << drawn.output;
   EXPECT_EQ(drawn.output, "");
   std::string svg = FileText(picture);
   EXPECT_NE(svg.find(">attention<"), std::string::npos) << svg;
-  EXPECT_EQ(RunGt("draw --modules layers.0 - < " + graph).output, svg);
-  ExpectError("draw --modules layers.99 " + graph, "GT-E0101", "layers.99");
-  ExpectError("draw --modules layers.0 --phase sideways " + graph, "GT-E0101", "backward");
+  EXPECT_EQ(RunGt("draw --module_fqn layers.0 - < " + graph).output, svg);
+  ExpectError("draw --module_fqn layers.99 " + graph, "GT-E0101", "layers.99");
+  ExpectError("draw --module_fqn layers.0 --phase sideways " + graph, "GT-E0101", "backward");
   fs::remove_all(folder);
 }
 
@@ -162,15 +260,15 @@ TEST(Cli, ConfiguredStepIsDrawn) {
   const std::string flags =
       " --model.flavor debugmodel --training.seq_len 1024 --training.local_batch_size 2 "
       "--device cuda --ranks 4 ";
-  const Outcome plain = RunGt("draw --modules layers.0.feed_forward" + flags);
+  const Outcome plain = RunGt("draw --module_fqn layers.0.feed_forward" + flags);
   EXPECT_EQ(plain.status, 0) << plain.output;
   EXPECT_NE(plain.output.find("<svg"), std::string::npos) << plain.output;
   EXPECT_EQ(plain.output.find("placed "), std::string::npos) << plain.output;
   const Outcome placed = RunGt(
-      "draw --modules layers.0.feed_forward --compile.enable_autoparallel --mesh 2x2" + flags);
+      "draw --module_fqn layers.0.feed_forward --compile.enable_autoparallel --mesh 2x2" + flags);
   EXPECT_EQ(placed.status, 0) << placed.output;
   EXPECT_NE(placed.output.find("placed S(0)"), std::string::npos) << placed.output;
-  ExpectError("draw" + flags, "GT-E0107", "--modules");
+  ExpectError("draw" + flags, "GT-E0107", "--module_fqn");
 }
 
 TEST(Cli, LargestModelIsCapturedWithoutItsWeights) {

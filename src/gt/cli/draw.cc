@@ -20,7 +20,7 @@ int RunDraw(Arguments args) {
   CommandLine line("gt draw",
                    "draws the part of a graph that some modules compute, as SVG: of a file, or of "
                    "the train step of a configured model");
-  line.Flag("modules", &options.modules,
+  line.Flag("module_fqn", &options.module_fqn,
             "modules to draw with everything inside them, such as layers.1.moe or layers.*.moe")
       .Flag("phase", &options.phase, "draw this phase of the step; the loss counts as forward")
       .Flag("group", &options.groups,
@@ -36,10 +36,10 @@ int RunDraw(Arguments args) {
     fmt::print("{}", line.Help());
     return 0;
   }
-  if (options.modules.empty()) {
+  if (options.module_fqn.empty()) {
     Fail(ErrorCode::kMissingArgument,
          "gt draw needs the modules to draw: a whole step has too many nodes to be read; give "
-         "--modules a pattern such as layers.1.moe");
+         "--module_fqn a pattern such as layers.1.moe");
   }
   if (!input.empty()) {
     const std::unique_ptr<Graph> graph = ReadGraph(input);
@@ -47,10 +47,9 @@ int RunDraw(Arguments args) {
     WriteText(output, GraphPicture(*graph, options));
     return 0;
   }
-  // Nothing runs, so one process represents all ranks.
-  config.comm.backend = CommBackend::kFake;
+  ShowStepOfThisMachine(&config);
   World::Run(config, [&](World& world) {
-    WriteText(output, GraphPicture(*CompileConfigured(config, world).graph, options));
+    WriteText(output, GraphPicture(*CompileConfigured(config, world).step.graph, options));
   });
   return 0;
 }

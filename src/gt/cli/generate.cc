@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <optional>
@@ -23,8 +24,8 @@ namespace gt::cli {
 namespace {
 
 struct Request {
-  std::string model = "outputs/hf";
-  int64_t step = -1;
+  std::string model = "outputs/latest";
+  std::string step = "-1";
   std::string tokenizer;
   StringList prompts;
   std::string prompt_file, prompts_file;
@@ -41,7 +42,9 @@ struct Request {
 void AddFlags(CommandLine& line, Request& request) {
   line.Flag("model", &request.model, NotEmpty(),
             "Hugging Face folder, dump folder of a run, folder of checkpoints, or one checkpoint")
-      .Flag("step", &request.step, AtLeast(-1), "the run's checkpoint to use; -1 takes the latest")
+      .Flag("step", &request.step, NotEmpty(),
+            "the run's checkpoint to use; -1 takes the latest, and best the one with the lowest "
+            "validation loss (--checkpoint.keep_best)")
       .Flag("tokenizer", &request.tokenizer,
             "tokenizer.json, a folder that holds one, or bytes; empty: the model's own")
       .Flag("prompt", &request.prompts, WholeItems(),
@@ -68,6 +71,17 @@ void AddFlags(CommandLine& line, Request& request) {
             "where to run; auto takes cuda when a usable GPU is there, else cpu")
       .Flag("threads", &request.threads, Within(0, 1024),
             "threads inside one CPU operator; 0 leaves it to libtorch");
+}
+
+int64_t StepOf(const std::string& text) {
+  if (text == "best") return kBestStep;
+  int64_t step = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
+  if (error != std::errc() || end != text.data() + text.size() || step < -1) {
+    Fail(ErrorCode::kBadOptionValue, "--step: expected an integer >= -1 or best, got {}",
+         Quoted(text));
+  }
+  return step;
 }
 
 std::string ReadPromptFile(const std::string& path, const char* flag) {
@@ -266,7 +280,7 @@ int RunGenerate(Arguments args) {
   std::vector<Prompt> prompts;
   for (std::string& text : PromptsOf(request)) prompts.push_back({std::move(text), {}});
   SetThreads(request.threads);
-  ModelSource source = FindModel(request.model, request.step);
+  ModelSource source = FindModel(request.model, StepOf(request.step));
   TextCodec codec = CodecOf(source, request.tokenizer);
   for (Prompt& prompt : prompts) prompt.tokens = EncodePrompt(codec, prompt.text);
   try {

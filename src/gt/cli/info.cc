@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "gt/cli/commands.h"
+#include "gt/cli/configured_step.h"
 #include "gt/config/command_line.h"
 #include "gt/job/config.h"
 #include "gt/train/model_report.h"
@@ -10,7 +11,9 @@ namespace gt::cli {
 namespace {
 
 constexpr const char* kFormulas =
-    "Parameters, gradients and optimizer state are divided by all ranks. The estimates:\n"
+    "--ranks and --parallelism.* mean what they mean for gt train. Parameters, gradients and "
+    "optimizer\n"
+    "state are divided by all ranks of a replica. The estimates:\n"
     "  activations    tokens x bytes of the compute dtype / tensor_parallel_degree x the inputs\n"
     "                 and outputs of every matrix that a token passes, the outputs of attention's\n"
     "                 matrices and of gates (w1) twice; nothing is recomputed\n"
@@ -23,25 +26,17 @@ constexpr const char* kFormulas =
 
 int RunInfo(Arguments args) {
   Config config;
-  ParallelDegrees degrees;
   bool json = false;
   CommandLine line("gt info",
                    "prints a model's parameters by part, its arithmetic per token and its memory "
                    "under a parallelism, without allocating it");
-  Limit ranks = Within(1, 1 << 24);
-  line.Flag("data_parallel_shard_degree", &degrees.data_parallel_shard, ranks,
-            "ranks that parameters are sharded over (FSDP)")
-      .Flag("tensor_parallel_degree", &degrees.tensor_parallel, ranks,
-            "ranks that heads and feed-forward channels are split over; divides their numbers")
-      .Flag("expert_parallel_degree", &degrees.expert_parallel, ranks,
-            "ranks that experts are split over, among those of the other two; divides both")
-      .Flag("json", &json, "one JSON object instead of a table")
-      .WithConfig(&config);
+  line.Flag("json", &json, "one JSON object instead of a table").WithConfig(&config);
   if (!line.Parse(args)) {
     fmt::print("{}\n{}", line.Help(), kFormulas);
     return 0;
   }
-  ModelReport report = ReportOnModel(config, degrees);
+  PlanForCluster(&config);
+  ModelReport report = ReportOnModel(config, DegreesOf(config));
   fmt::print("{}", json ? ToJson(report).dump(2) + "\n" : ToTable(report));
   return 0;
 }

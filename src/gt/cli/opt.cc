@@ -67,9 +67,10 @@ ContextRecord ReadContext(const std::string& path) {
 
 // The passes that are left when the disabled ones are taken out.
 PassList Enabled(PassList passes, const StringList& disabled) {
-  std::erase_if(passes, [&](const auto& pass) {
-    return std::find(disabled.begin(), disabled.end(), pass->name()) != disabled.end();
-  });
+  for (const std::string& name : disabled) {
+    const std::string known = ResolvePassName(name);
+    std::erase_if(passes, [&](const auto& pass) { return pass->info().name == known; });
+  }
   return passes;
 }
 

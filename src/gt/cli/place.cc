@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -18,21 +19,26 @@
 #include "gt/base/read_file.h"
 #include "gt/base/text.h"
 #include "gt/cli/commands.h"
+#include "gt/cli/configured_step.h"
 #include "gt/cli/graph_files.h"
 #include "gt/compile/configured_model.h"
 #include "gt/compile/find_placement.h"
 #include "gt/compile/global_step.h"
+#include "gt/compile/job_cluster.h"
+#include "gt/compile/job_summary.h"
 #include "gt/compile/memory_capacity.h"
+#include "gt/compile/placed_step.h"
 #include "gt/compile/single_device_step.h"
 #include "gt/config/command_line.h"
 #include "gt/job/config.h"
 #include "gt/placement/hand_layouts.h"
 #include "gt/placement/joined_axes.h"
 #include "gt/placement/plan.h"
+#include "gt/placement/solver/deadline.h"
 #include "gt/placement/solver/iopddl.h"
 #include "gt/report/placement_report.h"
 #include "gt/report/placement_svg.h"
-#include "gt/sim/cluster_path.h"
+#include "gt/sim/node_cost.h"
 #include "gt/storage/file_writer.h"
 #include "gt/torch_bridge/device.h"
 
@@ -57,6 +63,7 @@ struct PlaceFlags {
   double memory_price = 0;
   double time_limit = 60;
   double expert_skew = 1;
+  int64_t tokens = 0;
   std::string graph, output, svg, plan, explain, diff, other, iopddl;
 };
 
@@ -92,15 +99,19 @@ int SolveIopddl(const PlaceFlags& flags, int threads) {
   return 0;
 }
 
-// The best so far, on one line of the terminal; nothing where output is a file.
+// The best so far: on one line of a terminal, and every few seconds as a line of a log.
 class SearchProgress {
  public:
-  void Show(const std::string& what, double step_us, double bound_us) {
-    if (!terminal_ || Clock::now() - last_ < std::chrono::milliseconds(100)) return;
+  void Show(const std::string& mesh, double step_us, double bound_us) {
+    const auto pause = terminal_ ? std::chrono::milliseconds(100) : std::chrono::seconds(5);
+    if (Clock::now() - last_ < pause) return;
     last_ = Clock::now();
-    fmt::print(stderr, "\r{:<20} step {:.2f} ms, at least {:.2f} ms \033[K", what, step_us / 1e3,
-               bound_us / 1e3);
-    shown_ = true;
+    const double seconds = std::chrono::duration<double>(last_ - start_).count();
+    std::string line =
+        fmt::format("{:.0f} s, mesh {:<10} best {:.2f} ms", seconds, mesh, step_us / 1e3);
+    if (bound_us > 0) line += fmt::format(", at least {:.2f} ms", bound_us / 1e3);
+    fmt::print(stderr, "{}{}{}", terminal_ ? "\r" : "", line, terminal_ ? " \033[K" : "\n");
+    shown_ = terminal_;
   }
   void Clear() {
     if (shown_) fmt::print(stderr, "\r\033[K");
@@ -110,14 +121,33 @@ class SearchProgress {
  private:
   const bool terminal_ = isatty(STDERR_FILENO) != 0;
   bool shown_ = false;
-  Clock::time_point last_;
+  const Clock::time_point start_ = Clock::now();
+  Clock::time_point last_ = Clock::now();
+};
+
+// Ctrl-C ends the search with the best so far; a second one ends the program.
+class InterruptibleSearch {
+ public:
+  InterruptibleSearch() {
+    struct sigaction action = {};
+    action.sa_handler = [](int) { placement::Deadline::Interrupt(); };
+    action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
+    sigaction(SIGINT, &action, &before_);
+  }
+  ~InterruptibleSearch() { sigaction(SIGINT, &before_, nullptr); }
+  InterruptibleSearch(const InterruptibleSearch&) = delete;
+  InterruptibleSearch& operator=(const InterruptibleSearch&) = delete;
+
+ private:
+  struct sigaction before_ = {};
 };
 
 class Placer {
  public:
-  Placer(const Config& config, const PlaceFlags& flags)
+  Placer(const Config& config, const PlaceFlags& flags, JobCluster cluster)
       : config_(config),
         flags_(flags),
+        cluster_(std::move(cluster)),
         ranks_(std::max<int64_t>(1, config.ranks)),
         start_(Clock::now()) {
     if (flags.graph.empty()) {
@@ -128,11 +158,16 @@ class Placer {
     captured_ = Clock::now();
   }
 
-  void Run() {
+  // Returns the exit status.
+  int Run() {
     const PlacementRequest request = Request();
-    found_ = Find(request);
+    {
+      const InterruptibleSearch interruptible;
+      found_ = Find(request);
+    }
     progress_.Clear();
     Print(found_, request);
+    return Summarize(*found_.best, request) ? 0 : kDoesNotFitStatus;
   }
 
  private:
@@ -156,6 +191,7 @@ class Placer {
     const double spent = std::chrono::duration<double>(captured_ - start_).count();
     PlacementRequest request{
         .config = config_, .step = graph(), .meshes = Meshes(), .memory_bytes = MemoryBytes()};
+    request.cluster = cluster_.cluster;
     request.time_limit_s = flags_.time_limit - spent;
     request.pins = [this](const DeviceMesh& mesh) { return Pins(mesh); };
     const bool competes =
@@ -167,8 +203,11 @@ class Placer {
     request.finest_parameters = flags_.finest;
     request.expert_skew = flags_.expert_skew;
     request.memory_price = 1e3 * flags_.memory_price;
+    request.split_batch = config_.compile.autoparallel_split_batch && flags_.graph.empty() &&
+                          flags_.plan.empty() &&
+                          flags_.costs == placement::CostFormulas::kSimulated;
     request.progress = [this](const std::string& mesh, double step_us, double bound_us) {
-      progress_.Show("mesh " + mesh, step_us, bound_us);
+      progress_.Show(mesh, step_us, bound_us);
     };
     return request;
   }
@@ -197,9 +236,7 @@ class Placer {
   int64_t MemoryBytes() const {
     constexpr double kGibi = 1024.0 * 1024 * 1024;
     if (flags_.memory_gb > 0) return static_cast<int64_t>(flags_.memory_gb * kGibi);
-    const c10::Device device =
-        config_.device == DeviceChoice::kCuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
-    return MemoryCapacity(config_, nullptr, device);
+    return MemoryCapacity(config_, nullptr, DeviceOf(config_));
   }
 
   void Print(const FoundPlacement& found, const PlacementRequest& request) {
@@ -210,13 +247,16 @@ class Placer {
         flags_.graph.empty() ? fmt::format("{}: {} x {} tokens", ModelTitle(config_),
                                            GlobalBatch(config_, ranks_), config_.training.seq_len)
                              : flags_.graph;
-    const Cluster cluster = ReadCluster(ClusterPath(config_.comm.cluster));
+    const Cluster& cluster = *cluster_.cluster;
     fmt::print(
-        "{} on {} ranks, mesh {}\ncosts {}, device {}, links of {}; captured in {:.2f} s, "
+        "{} on {} ranks, mesh {}\ncosts {}, device {}, links of {}{}; captured in {:.2f} s, "
         "placed in {:.2f} s\n",
         title, ranks_, best.pricing->mesh().ToString(), EnumName(flags_.costs),
-        SpeedOf(cluster.generation).name, cluster.name, captured, searched);
-    if (found.meshes_not_tried > 0) {
+        SpeedOf(cluster).name, cluster.name, PolicyText(), captured, searched);
+    if (placement::Deadline::interrupted()) {
+      fmt::print("stopped by Ctrl-C: the best that was found so far; {} meshes were not tried\n",
+                 found.meshes_not_tried);
+    } else if (found.meshes_not_tried > 0) {
       fmt::print("{} other meshes were not tried within {:.0f} s (--time_limit)\n",
                  found.meshes_not_tried, flags_.time_limit);
     }
@@ -238,6 +278,38 @@ class Placer {
     }
   }
 
+  // How much of the forward the placed step keeps; a step from a file says so itself.
+  std::string PolicyText() const {
+    if (!step_) return "";
+    const MemoryPolicy policy = config_.compile.memory_policy;
+    return fmt::format(", memory policy {}{}", EnumName(policy),
+                       policy == MemoryPolicy::kNone || AppliesPolicyFirst(config_)
+                           ? ""
+                           : " (not counted here: it is applied to the placed step)");
+  }
+
+  // By placement's own account of time and memory. Whether the plan fits.
+  bool Summarize(const PlacedProblem& best, const PlacementRequest& request) const {
+    if (!step_) return true;
+    const ModelPtr model = BuildConfiguredModel(config_);
+    const Mesh mesh(config_.parallelism, ranks_, 0);
+    JobSummary summary = SummaryOfJob(config_, mesh, DeviceOf(config_), model.get(), cluster_);
+    if (flags_.memory_gb > 0) {
+      summary.available = request.memory_bytes;
+      summary.available_source = "--memory_gb";
+    }
+    const Placement& placed = best.placement;
+    summary.peak = placed.peak_bytes;
+    const double kernels = placed.cost.forward_kernels + placed.cost.backward_kernels;
+    if (cluster_.is_known) {
+      summary.time = {.step_us = placed.step_us,
+                      .exposed_us = std::max(0.0, placed.step_us - kernels)};
+    }
+    summary.tokens = flags_.tokens;
+    fmt::print("\n{}", SummaryText(summary));
+    return summary.fits() || flags_.memory_price > 0;  // a soft budget may be exceeded
+  }
+
   static void Compare(const FoundPlacement& found) {
     if (found.rivals.empty()) return;
     fmt::print("\nthe best placements of hand-written layouts, by the same costs\n");
@@ -255,6 +327,7 @@ class Placer {
 
   const Config& config_;
   const PlaceFlags& flags_;
+  const JobCluster cluster_;
   const int64_t ranks_;
   const Clock::time_point start_;
   Clock::time_point captured_;
@@ -302,23 +375,25 @@ int RunPlace(Arguments args) {
       .Flag("diff", &flags.diff, "compare this plan with the one given as argument")
       .Flag("iopddl", &flags.iopddl,
             "solve this problem in the format of the IOPDDL contest; --output gets the labels")
+      .Flag("tokens", &flags.tokens, AtLeast(0), kTokensHelp)
       .OptionalPositional("PLAN", &flags.other, "the second plan of --diff")
       .WithConfig(&config);
   if (!line.Parse(args)) {
-    fmt::print("{}", line.Help());
+    fmt::print("{}\n{}Ctrl-C ends the search with the best so far.\n", line.Help(), kPlanningHelp);
     return 0;
   }
   if (!flags.diff.empty()) return ShowDifferences(flags);
   if (!flags.iopddl.empty()) {
     return SolveIopddl(flags, static_cast<int>(std::max<int64_t>(1, config.threads)));
   }
-  config.comm.backend = CommBackend::kFake;
+  PlanForCluster(&config);
+  JobCluster cluster = ClusterOfPlan(config);
   SetDeterministic(config.training.deterministic);
-  auto placer = std::make_unique<Placer>(config, flags);
-  placer->Run();
+  auto placer = std::make_unique<Placer>(config, flags, std::move(cluster));
+  const int status = placer->Run();
   // The end of the process takes apart what is left faster than its destructors.
   [[maybe_unused]] static const Placer* const left = placer.release();
-  return 0;
+  return status;
 }
 
 }  // namespace gt::cli

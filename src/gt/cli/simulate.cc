@@ -29,67 +29,77 @@ namespace {
 struct SimulateFlags {
   std::string graph;  // a stored graph to simulate; empty: the step of the configured model
   std::string trace;  // file to write; empty: none
+  int64_t tokens = 0;
 };
 
-CompiledStep CaptureConfigured(const Config& config, World& world) {
-  CompiledStep step = CompileConfigured(config, world);
-  for (const std::string& line : step.choice) fmt::print("{}\n", line);
-  if (const std::string line = WhatMemoryCosts(step.passes); !line.empty()) {
+ConfiguredStep CaptureConfigured(const Config& config, World& world, const JobCluster& cluster) {
+  ConfiguredStep planned = CompileConfigured(config, world, cluster);
+  for (const std::string& line : planned.step.choice) fmt::print("{}\n", line);
+  if (const std::string line = WhatMemoryCosts(planned.step.passes); !line.empty()) {
     fmt::print("{}\n", line);
   }
-  return step;
+  return planned;
 }
 
 // What sharing links and multiprocessors costs, if it costs anything.
-std::string WithoutContention(Config config, World& world, const Graph& graph, double step) {
+std::string WithoutContention(Config config, World& world, const Graph& graph, double step,
+                              const JobCluster& cluster) {
   if (!config.comm.contention) return "";
   config.comm.contention = false;
-  StepCosts costs(config, &world, DeviceOf(config));
+  StepCosts costs(config, &world, DeviceOf(config), cluster);
   const OverlapSummary free = SummarizeOverlap(Simulate(graph, *costs.For(graph)));
   if (free.step >= step) return "";
   return fmt::format("  without contention  {:>11.3f} ms  {:.1f} % of communication hidden\n",
                      free.step / 1e3, 100 * free.hidden_share());
 }
 
-CompiledStep ReadStored(const std::string& path, World& world, const Mesh& mesh) {
-  CompiledStep step;
-  step.graph = ReadGraph(path);
-  Verify(*step.graph);
+ConfiguredStep ReadStored(const Config& config, const std::string& path, World& world) {
+  ConfiguredStep planned{.mesh = Mesh(config.parallelism, world.size(), world.rank())};
+  planned.step.graph = ReadGraph(path);
+  Verify(*planned.step.graph);
   // No model asks for the groups along the mesh, which the graph may name.
-  for (size_t axis = 0; axis < kMeshAxes; ++axis) world.Along(mesh, static_cast<MeshAxis>(axis));
-  return step;
+  for (size_t axis = 0; axis < kMeshAxes; ++axis) {
+    world.Along(planned.mesh, static_cast<MeshAxis>(axis));
+  }
+  return planned;
 }
 
-std::string TitleOf(const Config& config, const World& world, const Mesh& mesh,
-                    const CompiledStep& step, const SimulateFlags& wanted) {
+std::string TitleOf(const Config& config, const World& world, const ConfiguredStep& planned,
+                    const SimulateFlags& wanted) {
   std::string title = wanted.graph.empty()
                           ? fmt::format("{}: {} x {} tokens", ModelTitle(config),
                                         config.training.local_batch_size, config.training.seq_len)
                           : wanted.graph;
   if (world.size() > 1) {
     title += fmt::format(", rank {} of {}: {}", world.rank(), world.size(),
-                         DescribeLayout(step.placed.get(), mesh));
+                         DescribeLayout(planned.step.placed.get(), planned.mesh));
   }
-  for (const std::string& line : PlacementLines(*step.graph)) title += "\n" + line;
+  for (const std::string& line : PlacementLines(*planned.step.graph)) title += "\n" + line;
   return title;
 }
 
-void RunSimulation(const Config& config, World& world, const SimulateFlags& wanted) {
-  Mesh mesh(config.parallelism, world.size(), world.rank());
-  const CompiledStep step = wanted.graph.empty() ? CaptureConfigured(config, world)
-                                                 : ReadStored(wanted.graph, world, mesh);
-  const Graph& graph = *step.graph;
-  StepCosts costs(config, &world, DeviceOf(config));
+int RunSimulation(const Config& config, World& world, const JobCluster& cluster,
+                  const SimulateFlags& wanted) {
+  const ConfiguredStep planned = wanted.graph.empty() ? CaptureConfigured(config, world, cluster)
+                                                      : ReadStored(config, wanted.graph, world);
+  const Graph& graph = *planned.step.graph;
+  StepCosts costs(config, &world, DeviceOf(config), cluster);
   Timeline timeline = Simulate(graph, *costs.For(graph));
-  MemoryCurve memory = MeasureMemory(graph, StepMemory(config, mesh, MeshOf(step.placed.get())));
-  fmt::print("{}\n{}\n{}{}", TitleOf(config, world, mesh, step, wanted), costs.Describe(),
+  MemoryCurve memory =
+      MeasureMemory(graph, StepMemory(config, planned.mesh, MeshOf(planned.step.placed.get())));
+  fmt::print("{}\n{}\n{}{}", TitleOf(config, world, planned, wanted), costs.Describe(),
              OverlapTable(graph, timeline, memory.peak),
-             WithoutContention(config, world, graph, timeline.step));
-  if (wanted.trace.empty()) return;
-  ChromeTrace trace(wanted.trace);
-  WriteTimeline(trace, graph, timeline, fmt::format("rank {}, predicted", world.rank()));
-  trace.Finish();
-  fmt::print("written to {}\n", wanted.trace);
+             WithoutContention(config, world, graph, timeline.step, cluster));
+  if (!wanted.trace.empty()) {
+    ChromeTrace trace(wanted.trace);
+    WriteTimeline(trace, graph, timeline, fmt::format("rank {}, predicted", world.rank()));
+    trace.Finish();
+    fmt::print("written to {}\n", wanted.trace);
+  }
+  const JobSummary summary =
+      Summarize(config, world, planned, memory, timeline, cluster, wanted.tokens);
+  fmt::print("{}", SummaryText(summary));
+  return summary.fits() ? 0 : kDoesNotFitStatus;
 }
 
 }  // namespace
@@ -105,15 +115,17 @@ int RunSimulate(Arguments args) {
             "simulate this graph, as .gtir, in place of the configured model's; - is stdin")
       .Flag("trace", &wanted.trace,
             "write a lane for each stream and process group to this file, for ui.perfetto.dev")
+      .Flag("tokens", &wanted.tokens, AtLeast(0), kTokensHelp)
       .WithConfig(&config);
   if (!line.Parse(args)) {
-    fmt::print("{}", line.Help());
+    fmt::print("{}\n{}", line.Help(), kPlanningHelp);
     return 0;
   }
-  // Nothing runs, so one process represents all ranks.
-  config.comm.backend = CommBackend::kFake;
-  World::Run(config, [&](World& world) { RunSimulation(config, world, wanted); });
-  return 0;
+  PlanForCluster(&config);
+  const JobCluster cluster = ClusterOfPlan(config);
+  int status = 0;
+  World::Run(config, [&](World& world) { status = RunSimulation(config, world, cluster, wanted); });
+  return status;
 }
 
 }  // namespace gt::cli

@@ -11,6 +11,7 @@
 #include "gt/base/byte_text.h"
 #include "gt/base/machine_memory.h"
 #include "gt/cli/commands.h"
+#include "gt/cli/configured_step.h"
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
 #include "gt/config/command_line.h"
@@ -19,6 +20,7 @@
 #include "gt/ir/text.h"
 #include "gt/job/config.h"
 #include "gt/job/fingerprint.h"
+#include "gt/report/rewrite_summary.h"
 #include "gt/sim/type_sizes.h"
 #include "gt/storage/checksum.h"
 #include "gt/storage/file_writer.h"
@@ -47,6 +49,7 @@ void PrintTable(const CompiledStep& step) {
                                     step.capture_seconds * 1e3, per_node));
   row("nodes after passes",
       fmt::format("{} ({:.1f} ms)", graph.node_count(), step.passes.seconds * 1e3));
+  for (const std::string& line : RewriteLines(step.passes, graph)) fmt::print("  {}\n", line);
   row("  forward", std::to_string(phases[0]));
   row("  loss", std::to_string(phases[1]));
   row("  backward", std::to_string(phases[2]));
@@ -134,9 +137,7 @@ struct TraceFlags {
 };
 
 void Trace(const Config& config, World& world, const TraceFlags& flags) {
-  // A step for a GPU can be captured on a machine without one.
-  c10::Device device =
-      config.device == DeviceChoice::kCuda ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
+  const c10::Device device = DeviceOf(config);
   Mesh mesh(config.parallelism, world.size(), world.rank());
   ModelPtr model = BuildConfiguredModel(config, world, mesh);
   const CompiledStep step =
@@ -178,8 +179,7 @@ int RunTrace(Arguments args) {
     fmt::print("{}", line.Help());
     return 0;
   }
-  // Nothing runs, so one process represents all ranks.
-  config.comm.backend = CommBackend::kFake;
+  ShowStepOfThisMachine(&config);
   World::Run(config, [&](World& world) { Trace(config, world, flags); });
   return 0;
 }

@@ -40,11 +40,12 @@ void CaptureInto(CompiledStep& step, const StepRequest& request, const EpOverlap
 void RunPasses(CompiledStep& step, const StepRequest& request, const EpOverlapSection& overlap) {
   Config config = request.config;
   if (step.placed && AppliesPolicyFirst(config)) config.compile.memory_policy = MemoryPolicy::kNone;
-  auto compiler =
-      std::make_shared<StepCompiler>(config, request.mesh, request.world, request.device);
+  auto compiler = std::make_shared<StepCompiler>(config, request.mesh, request.world,
+                                                 request.device, request.cluster);
   if (step.placed) compiler->PlaceOn(placement::DeviceMesh(step.placed->plan.mesh));
   step.passes = compiler->Compile(*step.graph, overlap);
   step.predicted = compiler->Predict(*step.graph);
+  step.prediction_is_known = compiler->predictions_are_known();
   step.chunked = overlap.enabled == AutoSwitch::kTrue;
   if (compiler->can_replan()) step.replanner = std::move(compiler);
 }
@@ -69,8 +70,10 @@ CompiledStep Compile(const StepRequest& request) {
     overlap = choice.overlap;
     step.choice = std::move(choice.reasons);
   }
-  overlap.module_fqn = ChunkedModules(request.model, overlap);
+  const bool cuts = overlap.enabled == AutoSwitch::kTrue;
+  if (cuts) overlap.module_fqn = ChunkedModulesPattern(request.model, overlap);
   CaptureInto(step, request, overlap);
+  if (cuts && !step.placed) RequireCalled(SelectChunkedModules(request.model, overlap));
   step.loads = step.placed ? LoadsToPlanFor(request, step.placed->step,
                                             placement::DeviceMesh(step.placed->plan.mesh))
                            : LoadsToPlanFor(request);

@@ -31,6 +31,8 @@ struct CompiledStep {
   PipelineReport passes;
   // Of a step that communicates, with the costs that --compile.costs selects. Refers to `graph`.
   std::optional<Timeline> predicted;
+  // Whether that is an estimate for people, and not only what the step was ordered by.
+  bool prediction_is_known = true;
   bool chunked = false;
   std::shared_ptr<const PlacedJob> placed;  // null: the layout is hand-written
   // With ep_overlap.enabled auto: what was chosen, and why, a line each.

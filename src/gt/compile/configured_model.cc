@@ -55,8 +55,19 @@ ModelPtr BuildConfiguredModel(const Config& config) {
   return model;
 }
 
+namespace {
+
+// A pattern that selects nothing to cut is refused before anything is captured or written. With `auto`
+// it is a reason to cut nothing (compile/overlap_choice.cc).
+void RejectUselessChunks(LanguageModel& model, const EpOverlapSection& overlap) {
+  if (overlap.enabled == AutoSwitch::kTrue) SelectChunkedModules(model, overlap);
+}
+
+}  // namespace
+
 ModelPtr BuildConfiguredModel(const Config& config, World& world, const Mesh& mesh) {
   ModelPtr model = BuildConfiguredModel(config);
+  RejectUselessChunks(*model, config.compile.ep_overlap);
   if (config.compile.enable_autoparallel) return model;  // its step is rewritten instead
   if (world.size() > 1 || config.debug.collectives_of_one) {
     Parallelize(*model, world, mesh, config, ToTorch(ComputeDtypeOf(config)));

@@ -11,11 +11,13 @@
 
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
+#include "gt/base/fqn_pattern.h"
 #include "gt/base/logging.h"
 #include "gt/base/read_file.h"
 #include "gt/job/config.h"
 #include "gt/placement/hand_layouts.h"
 #include "gt/placement/joined_axes.h"
+#include "gt/placement/solver/deadline.h"
 #include "gt/sim/cluster_path.h"
 #include "gt/sim/link_model.h"
 #include "gt/sim/node_cost.h"
@@ -33,13 +35,15 @@ using Clock = std::chrono::steady_clock;
 
 // Of the work on a plan.
 constexpr double kShareForHandWritten = 0.1, kShareForStart = 0.05, kShareForJudging = 0.2,
-                 kShareForWaiting = 0.05;
+                 kShareForWaiting = 0.05, kShareForOrder = 0.02;
+// Of the best hand-written layout: a mesh on which the quick search finds nothing below it comes last.
+constexpr double kHopeless = 2;
 // Plans to begin with need not be proven: they are improved on.
 constexpr double kGapOfStart = 0.03;
 // Predictions are not good enough to tell plans apart that differ by less.
 constexpr double kNoticeable = 0.995;
-// Of hand-written layouts, to be judged.
-constexpr size_t kMostJudged = 2;
+// Of hand-written layouts, to be judged with finely sharded parameters as well.
+constexpr size_t kMostFinest = 2;
 // Plans that searches met are judged as well if they take so many times as long as the best one at the
 // most. Predicted steps are spread as widely.
 constexpr double kWorthJudging = 1.05;
@@ -53,11 +57,15 @@ constexpr double kSecondsToRefuse = 5;
 // Than the least memory.
 constexpr double kLittleMore = 1.03;
 
+// How many of the first axes are for data parallelism, by the degrees of parallelism.*; -1: they do not say.
+int DataAxesOf(const Config& config, const DeviceMesh& mesh);
+
 class Finder {
  public:
   explicit Finder(const PlacementRequest& request)
       : request_(request),
-        links_(ReadCluster(ClusterPath(request.config.comm.cluster))),
+        links_(request.cluster != nullptr ? *request.cluster
+                                          : ReadCluster(ClusterPath(request.config.comm.cluster))),
         step_(std::make_shared<placement::FoldedStep>(
             placement::FoldStep(request.step, request.fold))),
         start_(Clock::now()) {}
@@ -65,11 +73,12 @@ class Finder {
   FoundPlacement Run() {
     TryHandWritten();
     double bound = placement::kForbidden;
-    for (const DeviceMesh& mesh : request_.meshes) {
+    for (const DeviceMesh& mesh : MeshesInOrder()) {
       if (result_.best != nullptr && SecondsLeft() <= 0) {
         ++result_.meshes_not_tried;
         continue;
       }
+      result_.meshes.push_back(mesh);
       const std::shared_ptr<PlacedProblem> found = Try(mesh, {});
       bound = std::min(bound, last_bound_);
       if (found != nullptr) searched_.push_back(found);
@@ -81,12 +90,54 @@ class Finder {
       searched_.push_back(result_.best);
     }
     placement::Placement& best = result_.best->placement;
-    best.bound_us = std::min(bound, best.total_us());
+    // Meshes that were not tried may have better ones.
+    best.bound_us = result_.meshes_not_tried > 0 ? 0 : std::min(bound, best.total_us());
     if (request_.for_judging) ChooseCandidates();
     return std::move(result_);
   }
 
  private:
+  // The most promising first, by a quick search on each, so that a search which its time limit ends has seen
+  // them. A mesh of more axes counts like the meshes of two that it is finer than. A judge wants plans of
+  // several meshes and so the order in which each is a little better than the ones before.
+  std::vector<DeviceMesh> MeshesInOrder() {
+    std::vector<DeviceMesh> meshes = request_.meshes;
+    if (request_.for_judging || meshes.size() < 2) return meshes;
+    struct Priced {
+      bool is_deep;  // searches on it take many times as long
+      double price;
+      DeviceMesh mesh;
+    };
+    std::vector<Priced> priced;
+    for (const DeviceMesh& mesh : meshes) {
+      const bool is_deep = mesh.axes() > 2;
+      double price = is_deep ? placement::kForbidden : QuickPrice(mesh);
+      for (int split = 1; is_deep && split < mesh.axes(); ++split) {
+        price = std::min(price, QuickPrice(placement::JoinAxes(mesh, split)));
+      }
+      priced.push_back({is_deep, price, mesh});
+    }
+    std::ranges::stable_sort(priced, {},
+                             [](const Priced& one) { return std::pair(one.is_deep, one.price); });
+    for (size_t i = 0; i < meshes.size(); ++i) meshes[i] = priced[i].mesh;
+    return meshes;
+  }
+
+  double QuickPrice(const DeviceMesh& mesh) {
+    for (const auto& [known, price] : quick_) {
+      if (known == mesh) return price;
+    }
+    const std::shared_ptr<PlacedProblem> found = ProblemOn(mesh, {});
+    SearchOptions search = Options();
+    search.work_limit *= kShareForOrder;
+    search.relative_gap = kGapOfStart;
+    if (result_.best != nullptr) search.give_up_at = kHopeless * PriceOf(result_.best);
+    SearchOn(*found, search);
+    const bool is_feasible = found->placement.feasible;
+    quick_.emplace_back(mesh, is_feasible ? PriceOf(found) : placement::kForbidden);
+    return quick_.back().second;
+  }
+
   void TryHandWritten() {
     std::vector<std::pair<placement::HandLayout, std::shared_ptr<PlacedProblem>>> allowed;
     for (const placement::HandLayout& layout : HandWritten()) {
@@ -102,14 +153,19 @@ class Finder {
     }
     if (!request_.for_judging) return;
     std::ranges::stable_sort(allowed, {}, [](const auto& one) { return PriceOf(one.second); });
-    for (const auto& [layout, found] : allowed | std::views::take(kMostJudged)) {
-      by_hand_.push_back(found);
+    for (size_t i = 0; i < allowed.size(); ++i) {
+      const auto& [layout, found] = allowed[i];
+      by_hand_.push_back({found, layout.name});
+      if (i >= kMostFinest) continue;
       const std::shared_ptr<PlacedProblem> finest = Try(layout.mesh, layout.axes, /*finest=*/true);
-      if (finest != nullptr && PriceOf(finest) != PriceOf(found)) by_hand_.push_back(finest);
+      if (finest != nullptr && PriceOf(finest) != PriceOf(found)) {
+        by_hand_.push_back({finest, layout.name});
+      }
     }
   }
 
-  using Candidates = std::vector<std::shared_ptr<PlacedProblem>>;
+  using Candidate = FoundPlacement::Candidate;
+  using Candidates = std::vector<Candidate>;
 
   // What is predicted of a step is between two extremes: moves of parameters and gradients hide as well as
   // they ever could, which is how plans are searched, and none hides at all. Plans that are good at either
@@ -118,10 +174,10 @@ class Finder {
     const double worthwhile = kWorthJudging * PriceOf(result_.best);
     Candidates hiding;
     for (const std::shared_ptr<PlacedProblem>& found : searched_) {
-      if (PriceOf(found) <= worthwhile) hiding.push_back(found);
+      if (PriceOf(found) <= worthwhile) hiding.push_back({found, ""});
       AddMet(*found, found->placement.met, request_.overlap, worthwhile, hiding);
     }
-    std::ranges::stable_sort(hiding, {}, PriceOf);
+    std::ranges::stable_sort(hiding, {}, [](const Candidate& one) { return PriceOf(one.plan); });
     const Candidates waiting = request_.overlap ? PlansThatHideNothing(worthwhile) : Candidates();
     const size_t most =
         std::max(kLeastJudged, static_cast<size_t>(kJudgedNodes / request_.step.node_count()));
@@ -139,13 +195,13 @@ class Finder {
   // On the meshes of plans that are nearly the best, those that take least first.
   Candidates PlansThatHideNothing(double worthwhile) {
     std::vector<DeviceMesh> meshes;
-    for (const Candidates* list : {&searched_, &by_hand_}) {
-      for (const std::shared_ptr<PlacedProblem>& found : *list) {
-        const DeviceMesh& mesh = found->pricing->mesh();
-        const bool known = std::ranges::find(meshes, mesh) != meshes.end();
-        if (!known && PriceOf(found) <= worthwhile) meshes.push_back(mesh);
-      }
-    }
+    const auto add = [&](const std::shared_ptr<PlacedProblem>& found) {
+      const DeviceMesh& mesh = found->pricing->mesh();
+      const bool known = std::ranges::find(meshes, mesh) != meshes.end();
+      if (!known && PriceOf(found) <= worthwhile) meshes.push_back(mesh);
+    };
+    for (const std::shared_ptr<PlacedProblem>& found : searched_) add(found);
+    for (const Candidate& layout : by_hand_) add(layout.plan);
     Candidates plans;
     for (const DeviceMesh& mesh : meshes) {
       if (SecondsLeft() <= 0) break;
@@ -160,8 +216,8 @@ class Finder {
       AddMet(*found, {best.labels}, /*overlap=*/false, placement::kForbidden, plans);
       AddMet(*found, best.met, /*overlap=*/false, kWorthJudging * best.step_us, plans);
     }
-    const auto serial = [](const std::shared_ptr<PlacedProblem>& plan) {
-      return plan->placement.cost.step_us(/*overlap=*/false);
+    const auto serial = [](const Candidate& one) {
+      return one.plan->placement.cost.step_us(/*overlap=*/false);
     };
     std::ranges::stable_sort(plans, {}, serial);
     return plans;
@@ -183,14 +239,14 @@ class Finder {
       auto other = std::make_shared<PlacedProblem>(PlacedProblem{
           found.pricing, found.problem, PlacementOf(*found.problem, Options(), labels)});
       other->placement.bound_us = result_.best->placement.bound_us;
-      if (other->placement.feasible) AddTo(to, std::move(other));
+      if (other->placement.feasible) AddTo(to, {std::move(other), ""});
     }
   }
 
-  static void AddTo(Candidates& all, std::shared_ptr<PlacedProblem> candidate) {
-    const bool known = std::ranges::any_of(all, [&](const auto& other) {
-      return other->problem == candidate->problem &&
-             other->placement.labels == candidate->placement.labels;
+  static void AddTo(Candidates& all, Candidate candidate) {
+    const bool known = std::ranges::any_of(all, [&](const Candidate& other) {
+      return other.plan->problem == candidate.plan->problem &&
+             other.plan->placement.labels == candidate.plan->placement.labels;
     });
     if (!known) all.push_back(std::move(candidate));
   }
@@ -206,12 +262,59 @@ class Finder {
 
   std::vector<placement::HandLayout> HandWritten() const {
     if (request_.batch == 0) return {};
-    return placement::HandLayouts(
+    std::vector<placement::HandLayout> layouts = placement::HandLayouts(
         {.ranks = request_.meshes.front().ranks(),
          .batch = request_.batch,
          .gpus_per_node = links_.cluster().gpus_per_node,
          .experts = !request_.step.modules().With(ModuleRole::kExperts).empty(),
          .meshes = request_.meshes});
+    std::erase_if(layouts, [this](const placement::HandLayout& layout) {
+      const auto is_model = [](AxisUse use) { return use == AxisUse::kModel; };
+      if (request_.split_batch && std::ranges::all_of(layout.axes, is_model)) return true;
+      return request_.only_experts &&
+             std::ranges::find(layout.axes, AxisUse::kExperts) == layout.axes.end();
+    });
+    return layouts;
+  }
+
+  // The caller's pins, and that ranks have parts of the batch.
+  std::vector<Pin> DemandsOn(const DeviceMesh& mesh, const std::vector<AxisUse>& axes) const {
+    std::vector<Pin> pins;
+    if (request_.pins) pins = request_.pins(mesh);
+    if (request_.split_batch) AddBatchPins(mesh, axes, pins);
+    return pins;
+  }
+
+  void AddBatchPins(const DeviceMesh& mesh, const std::vector<AxisUse>& axes,
+                    std::vector<Pin>& pins) const {
+    const size_t given = pins.size();
+    for (const auto& input : request_.step.inputs()) {
+      const TensorType& type = input->value.type();
+      if (input->role != InputRole::kInput || type.rank() < 2) continue;
+      const auto names_it = [&](const Pin& pin) { return MatchesFqn(pin.pattern, input->name); };
+      if (std::any_of(pins.begin(), pins.begin() + static_cast<ptrdiff_t>(given), names_it))
+        continue;
+      const std::string layout = BatchLayout(mesh, axes, type.sizes[0].as_const().value_or(0));
+      if (!layout.empty()) pins.push_back({input->name, layout});
+    }
+  }
+
+  // A hand-written layout says which axes are for data, and so do the degrees of parallelism.*; of another mesh
+  // it is the first axis that can cut the batch. Empty: none can.
+  std::string BatchLayout(const DeviceMesh& mesh, const std::vector<AxisUse>& axes,
+                          int64_t batch) const {
+    const int data_axes = DataAxesOf(request_.config, mesh);
+    std::string layout;
+    int64_t ways = 1;
+    for (int axis = 0; axis < mesh.axes(); ++axis) {
+      const bool is_wanted = !axes.empty()    ? axes[static_cast<size_t>(axis)] != AxisUse::kModel
+                             : data_axes >= 0 ? axis < data_axes
+                                              : ways == 1;
+      const bool cuts = is_wanted && mesh.size(axis) > 1 && ways * mesh.size(axis) <= batch;
+      layout += cuts ? "S(0)" : "?";
+      if (cuts) ways *= mesh.size(axis);
+    }
+    return ways > 1 ? layout : "";
   }
 
   // Placements are of interest that take so many times as long as the best one so far, or less.
@@ -221,15 +324,30 @@ class Finder {
   }
 
   double SecondsLeft() const {
+    if (placement::Deadline::interrupted()) return 0;
     return request_.time_limit_s - std::chrono::duration<double>(Clock::now() - start_).count();
   }
   SearchOptions Options() const { return SearchOptionsFor(request_, SecondsLeft()); }
 
   Pricing PricingOn(const DeviceMesh& mesh) const {
-    Pricing pricing(mesh, links_, SpeedOf(links_.cluster().generation), request_.costs);
+    Pricing pricing(mesh, links_, SpeedOf(links_.cluster()), request_.costs);
     pricing.set_expert_skew(request_.expert_skew);
     if (!request_.config.comm.contention) pricing.set_share_taken(0);
+    if (request_.config.compile.fsdp_bucketing) pricing.set_packed(ParametersPerCollective());
     return pricing;
+  }
+
+  // Collectives of parameters are packed by block. Only links that were measured say what a single
+  // collective costs beside its bytes; between ranks on CPUs that is most of it.
+  double ParametersPerCollective() const {
+    if (!std::holds_alternative<MeasuredLinks>(links_.cluster().links)) return 1;
+    const auto parameters = std::ranges::count_if(request_.step.inputs(), [](const auto& input) {
+      return input->role == InputRole::kParameter;
+    });
+    constexpr size_t kOutsideOfBlocks = 2;  // embedding and head
+    const size_t buckets =
+        request_.step.modules().With(ModuleRole::kBlock).size() + kOutsideOfBlocks;
+    return std::max(1.0, static_cast<double>(parameters) / static_cast<double>(buckets));
   }
 
   std::shared_ptr<PlacedProblem> ProblemOn(const DeviceMesh& mesh, const std::vector<AxisUse>& axes,
@@ -242,15 +360,16 @@ class Finder {
     problem.finest_parameters = request_.finest_parameters || finest;
     problem.reshard_after_forward =
         request_.config.parallelism.fsdp_reshard_after_forward != ReshardAfterForward::kNever;
-    if (request_.pins) problem.pins = request_.pins(mesh);
+    problem.pins = DemandsOn(mesh, axes);
     found->problem = std::make_shared<PlaceProblem>(request_.step, *found->pricing, problem, step_);
     return found;
   }
 
   void SearchOn(PlacedProblem& found, SearchOptions search) {
     if (request_.progress) {
-      search.progress = [this, mesh = found.pricing->mesh().ToString()](double step_us,
-                                                                        double bound_us) {
+      const std::string mesh = found.pricing->mesh().ToString();
+      if (result_.best != nullptr) request_.progress(mesh, PriceOf(result_.best), 0);
+      search.progress = [this, mesh](double step_us, double bound_us) {
         request_.progress(mesh, step_us, bound_us);
       };
     }
@@ -275,7 +394,10 @@ class Finder {
     if (joined.valid()) {
       search.starts = [&] { return OnFinerMesh(joined.get(), *found); };
     }
-    if (result_.best != nullptr) search.give_up_at = Worthwhile(axes) * PriceOf(result_.best);
+    const bool competes = axes.empty() || !request_.only_experts;
+    if (result_.best != nullptr && competes) {
+      search.give_up_at = Worthwhile(axes) * PriceOf(result_.best);
+    }
     SearchOn(*found, search);
     last_bound_ = found->placement.bound_us;
     return found->placement.feasible ? found : nullptr;
@@ -422,8 +544,9 @@ class Finder {
   const std::shared_ptr<const placement::FoldedStep> step_;
   const Clock::time_point start_;
   FoundPlacement result_;
-  Candidates searched_;  // the best of each mesh
-  Candidates by_hand_;   // those that are judged
+  std::vector<std::pair<DeviceMesh, double>> quick_;      // prices of quick searches
+  std::vector<std::shared_ptr<PlacedProblem>> searched_;  // the best of each mesh
+  Candidates by_hand_;                                    // those that are judged
   double last_bound_ = 0;
 };
 
@@ -477,6 +600,16 @@ std::vector<int64_t> AxesOf(const ParallelismSection& degrees, int64_t ranks) {
   return axes_with(shards, 1);
 }
 
+int DataAxesOf(const Config& config, const DeviceMesh& mesh) {
+  if (config.mesh != "auto") return -1;
+  std::vector<int64_t> sizes = AxesOf(config.parallelism, mesh.ranks());
+  if (sizes.empty()) return -1;
+  const ParallelismSection& degrees = config.parallelism;
+  const auto for_model = [](int64_t degree) { return degree > 1 ? 1 : 0; };
+  return mesh.axes() - for_model(degrees.tensor_parallel_degree) -
+         for_model(degrees.context_parallel_degree);
+}
+
 }  // namespace
 
 std::vector<DeviceMesh> MeshesOf(const Config& config, int64_t ranks) {
@@ -484,17 +617,6 @@ std::vector<DeviceMesh> MeshesOf(const Config& config, int64_t ranks) {
   const std::vector<int64_t> sizes = AxesOf(config.parallelism, ranks);
   if (!sizes.empty()) return {RequireRanks(DeviceMesh(sizes), ranks)};
   return AllMeshes(config, ranks);
-}
-
-const FoundPlacement::Rival* FoundPlacement::BestRival() const {
-  const Rival* best = nullptr;
-  for (const Rival& rival : rivals) {
-    if (rival.found == nullptr) continue;
-    if (best == nullptr || rival.found->placement.step_us < best->found->placement.step_us) {
-      best = &rival;
-    }
-  }
-  return best;
 }
 
 SearchOptions SearchOptionsFor(const PlacementRequest& request, double time_limit_s) {

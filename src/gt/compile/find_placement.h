@@ -12,6 +12,7 @@
 #include "gt/placement/device_mesh.h"
 #include "gt/placement/place.h"
 #include "gt/placement/plan.h"
+#include "gt/sim/cluster.h"
 
 namespace gt {
 
@@ -27,13 +28,19 @@ struct PlacementRequest {
   const Config& config;
   Graph& step;  // with global shapes
   std::vector<placement::DeviceMesh> meshes;
+  // What plans are priced with; null: the configured cluster.
+  std::shared_ptr<const Cluster> cluster = nullptr;
   int64_t memory_bytes = 0;            // that a rank may fill, by placement's account; 0: no limit
   bool accumulates_gradients = false;  // over several batches
   double time_limit_s = 60;
   // What is demanded on a mesh; none: nothing.
   std::function<std::vector<placement::Pin>(const placement::DeviceMesh&)> pins = nullptr;
+  // The batch is cut along an axis of the mesh at least, as data parallelism does.
+  bool split_batch = false;
   // Hand-written layouts compete, for a batch of so many sequences of all ranks; 0: they do not.
   int64_t batch = 0;
+  // Of these, only those that send rows to experts, however long they take.
+  bool only_experts = false;
   placement::CostFormulas costs = placement::CostFormulas::kSimulated;
   bool overlap = true;
   bool fold = true;
@@ -62,13 +69,16 @@ struct FoundPlacement {
     std::shared_ptr<PlacedProblem> found;  // null: it does not fit, or takes longer
   };
   std::vector<Rival> rivals;  // hand-written layouts
+  struct Candidate {
+    std::shared_ptr<PlacedProblem> plan;
+    std::string layout;  // the hand-written layout that it is; empty: it was searched
+  };
   // For judging, the most promising first: the best of each mesh and others that were met on the way and
-  // are nearly as good; the best if no move were hidden, likewise; and the best hand-written layouts, also
-  // with parameters sharded as finely as gt train shards them.
-  std::vector<std::shared_ptr<PlacedProblem>> candidates;
-  int meshes_not_tried = 0;  // for want of time
-  // Of the rivals that fit; null: none.
-  const Rival* BestRival() const;
+  // are nearly as good; the best if no move were hidden, likewise; and the hand-written layouts, the best
+  // of them also with parameters sharded as finely as gt train shards them.
+  std::vector<Candidate> candidates;
+  std::vector<placement::DeviceMesh> meshes;  // in the order in which they were searched
+  int meshes_not_tried = 0;                   // for want of time
 };
 
 // The options of the search itself, with this much time.

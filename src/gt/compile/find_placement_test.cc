@@ -121,5 +121,21 @@ TEST_F(Refusal, LeavesTheLastWordToTheJudge) {
   EXPECT_LE(static_cast<double>(found.best->placement.peak_bytes), 1.04 * least);
 }
 
+// A search that ends for want of time must have seen the best mesh, wherever it was in the list.
+TEST(PlacementOrder, TheMostPromisingMeshComesFirst) {
+  const Config config;
+  const std::unique_ptr<Graph> step = Parse(testing::SmallStep(4, 4096, 1024));
+  std::vector<placement::DeviceMesh> meshes;
+  for (const char* mesh : {"64x2", "2x64", "128", "16x8"}) {
+    meshes.push_back(placement::DeviceMesh::Parse(mesh));
+  }
+  for (size_t turn = 0; turn < meshes.size(); ++turn) {
+    const FoundPlacement found = FindPlacement({.config = config, .step = *step, .meshes = meshes});
+    ASSERT_EQ(found.meshes.size(), meshes.size());
+    EXPECT_EQ(found.meshes.front().ToString(), found.best->pricing->mesh().ToString());
+    std::ranges::rotate(meshes, meshes.begin() + 1);
+  }
+}
+
 }  // namespace
 }  // namespace gt::find_placement_test

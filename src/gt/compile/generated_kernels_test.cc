@@ -75,7 +75,7 @@ TEST(GeneratedKernels, RegionsAndNoneAreRespected) {
   AddKernels(flags, all);
   AddKernels(flags + " --compile.inductor_compilation regional", blocks);
   AddKernels(flags +
-                 " --compile.inductor_compilation regional --compile.fusion_modules "
+                 " --compile.inductor_compilation regional --compile.fusion_module_fqn "
                  "layers.*.attention",
              attention);
   AddKernels(flags + " --compile.inductor_compilation none", none);

@@ -66,7 +66,8 @@ std::vector<Alternative> Alternatives(const Config& config, c10::Device device) 
   return found;
 }
 
-int64_t PeakOf(Config config, World& world, const Mesh& mesh, c10::Device device) {
+int64_t PeakOf(Config config, World& world, const Mesh& mesh, c10::Device device,
+               const JobCluster& cluster) {
   config.compile.costs = CostSource::kEstimated;  // there may be no memory to measure in
   config.training.check_memory = false;           // what is too much is told as well
   constexpr double kSeconds = 5;                  // for each placement
@@ -74,19 +75,19 @@ int64_t PeakOf(Config config, World& world, const Mesh& mesh, c10::Device device
       std::min(config.compile.autoparallel_time_limit, kSeconds);
   ModelPtr model = BuildConfiguredModel(config, world, mesh);
   // Only looked at, so without the world's groups: this rank may be the only one that asks.
-  const CompiledStep step =
-      Compile({.model = *model, .config = config, .device = device, .mesh = mesh});
+  const CompiledStep step = Compile(
+      {.model = *model, .config = config, .device = device, .mesh = mesh, .cluster = cluster});
   return MeasureMemory(*step.graph, StepMemory(config, mesh, MeshOf(step.placed.get()))).peak;
 }
 
 }  // namespace
 
 std::string MemoryAdvice(const Config& config, World& world, const Mesh& mesh, c10::Device device,
-                         int64_t available) {
+                         int64_t available, const JobCluster& cluster) {
   std::string text = "what other options would need\n";
   for (const Alternative& alternative : Alternatives(config, device)) {
     try {
-      const int64_t peak = PeakOf(alternative.config, world, mesh, device);
+      const int64_t peak = PeakOf(alternative.config, world, mesh, device, cluster);
       text += fmt::format("  {:>11}  {:<12}  {}\n", ByteText(peak),
                           peak <= available ? "would fit" : "is too much", alternative.flags);
     } catch (const Error& error) {  // a stored plan may be none for another batch

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "gt/compile/job_cluster.h"
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 #include "gt/passes/framework/manager.h"
@@ -17,7 +18,7 @@ struct Config;
 // would be within `available` bytes. Captures the step once for each, which takes no memory to speak
 // of. Ends in a newline.
 std::string MemoryAdvice(const Config& config, World& world, const Mesh& mesh, c10::Device device,
-                         int64_t available);
+                         int64_t available, const JobCluster& cluster = {});
 
 // Of a schedule: what it could not do for lack of memory, and how much more would bring how much, as a
 // line for people; empty if memory did not hold it back.

@@ -15,6 +15,7 @@
 #include "gt/compile/placed_step.h"
 #include "gt/compile/prediction.h"
 #include "gt/job/config.h"
+#include "gt/parallel/chunk_modules.h"
 
 namespace gt {
 namespace {
@@ -101,8 +102,10 @@ class Search {
         mesh_(request.mesh),
         world_(request.world),
         device_(request.device),
+        cluster_(request.cluster),
         model_(nn::RolesOf(request.model)),
-        depth_(DepthOf(model_)) {
+        depth_(DepthOf(model_)),
+        all_layers_(request.config.model.n_layers) {
     config_.compile.ep_overlap.replan_interval = 0;
     config_.training.check_memory = false;  // what does not fit is compared with what does
   }
@@ -118,6 +121,16 @@ class Search {
     double microseconds = 0;
     int64_t excess = 0;  // bytes beyond what fits the device
   };
+
+  // Bytes beyond what fits the device, of the step of all layers.
+  int64_t ExcessOfAllLayers(const Tried& tried) {
+    if (scale_ == 1 || IsPlaced())
+      return tried.excess;  // plans are searched within the memory there is
+    Config config = config_;
+    config.model.n_layers = all_layers_;
+    config.compile.ep_overlap = tried.overlap;
+    return PredictStep(config, mesh_, world_, device_, cluster_).excess;
+  }
 
   // All that were tried, the best first; empty if there is nothing to choose from.
   std::vector<Tried> Run() {
@@ -152,7 +165,7 @@ class Search {
   PlacedPredictor& Placed() {
     if (!placed_) {
       sample_ = BuildConfiguredModel(config_);
-      placed_request_.emplace(StepRequest{*sample_, config_, device_, mesh_, world_});
+      placed_request_.emplace(StepRequest{*sample_, config_, device_, mesh_, world_, cluster_});
       placed_ = std::make_unique<PlacedPredictor>(*placed_request_);
     }
     return *placed_;
@@ -162,7 +175,7 @@ class Search {
     if (IsPlaced()) return Placed().Predict(overlap);
     Config config = config_;
     config.compile.ep_overlap = overlap;
-    return PredictStep(config, mesh_, world_, device_);
+    return PredictStep(config, mesh_, world_, device_, cluster_);
   }
 
   // More chunks hide more until their kernels are too small: the first number that does not help is
@@ -201,9 +214,11 @@ class Search {
   const Mesh& mesh_;
   World* world_;
   c10::Device device_;
+  const JobCluster& cluster_;
   ModuleTable model_;
   Depth depth_;
-  double scale_ = 1;  // from the layers that are looked at to all
+  const int64_t all_layers_;  // as configured
+  double scale_ = 1;          // from the layers that are looked at to all
   std::vector<Tried> tried_;
   ModelPtr sample_;  // of a placed step, of as many layers as are looked at
   std::optional<StepRequest> placed_request_;
@@ -226,9 +241,15 @@ std::string WhyNothing(const StepRequest& request) {
   if (RootsOf(modules, config, ExtentsOf(config, request.mesh)).empty()) {
     return "a rank has one sequence at a time, and only its sequences may be cut";
   }
-  return config.compile.enable_autoparallel
-             ? "no plan sends rows to experts on other ranks, or none can be cut"
-             : "no module could be cut";
+  if (config.compile.enable_autoparallel) {
+    return "no plan sends rows to experts on other ranks, or none can be cut";
+  }
+  try {
+    SelectChunkedModules(request.model, config.compile.ep_overlap);
+  } catch (const Error& error) {
+    return "no module could be cut: " + error.message();
+  }
+  return "no module could be cut";
 }
 
 nlohmann::json ToJson(const OverlapChoice& choice) {
@@ -247,10 +268,31 @@ OverlapChoice FromJson(const nlohmann::json& json, Overlap overlap) {
   return {overlap, json.at("reasons").get<std::vector<std::string>>()};
 }
 
+// The fastest of those tried that fits, or the step without chunks if that is nearly as fast. What does not fit
+// is chosen only if nothing does, and then for needing least. Few candidates are looked at with all layers,
+// which takes as long as compiling the job's step.
+const Search::Tried& Choose(Search& search, const std::vector<Search::Tried>& tried,
+                            const Search::Tried& whole) {
+  const bool fits = tried.front().excess < whole.excess;
+  const bool faster = tried.front().microseconds < kWorthwhile * whole.microseconds;
+  if (!fits && !faster) return whole;
+  constexpr int kMostWithAllLayers = 3;
+  int looked_at = 0;
+  for (const Search::Tried& one : tried) {
+    if (&one == &whole || one.microseconds > kWorthwhile * whole.microseconds) continue;
+    if (search.ExcessOfAllLayers(one) == 0) return one;
+    if (++looked_at == kMostWithAllLayers) break;
+  }
+  const Search::Tried& first =
+      &tried.front() == &whole && tried.size() > 1 ? tried[1] : tried.front();
+  return search.ExcessOfAllLayers(whole) <= search.ExcessOfAllLayers(first) ? whole : first;
+}
+
 OverlapChoice Decide(const StepRequest& request) {
   OverlapChoice choice{request.config.compile.ep_overlap, {}};
   choice.overlap.enabled = AutoSwitch::kFalse;
-  std::vector<Search::Tried> tried = Search(request).Run();
+  Search search(request);
+  const std::vector<Search::Tried> tried = search.Run();
   if (tried.size() <= 1) {
     choice.reasons.push_back("chunks: no, since " + WhyNothing(request));
     return choice;
@@ -258,9 +300,7 @@ OverlapChoice Decide(const StepRequest& request) {
   const auto whole = std::find_if(tried.begin(), tried.end(), [](const Search::Tried& one) {
     return one.overlap.enabled == AutoSwitch::kFalse;
   });
-  const bool fits = tried.front().excess < whole->excess;
-  const bool faster = tried.front().microseconds < kWorthwhile * whole->microseconds;
-  const Search::Tried& chosen = fits || faster ? tried.front() : *whole;
+  const Search::Tried& chosen = Choose(search, tried, *whole);
   choice.overlap = chosen.overlap;
   constexpr size_t kRunnersUp = 3;
   std::vector<std::string> others;
@@ -271,6 +311,10 @@ OverlapChoice Decide(const StepRequest& request) {
   choice.reasons.push_back(fmt::format("chunks: {}, predicted to take about {:.1f} ms; {}",
                                        Describe(chosen.overlap), chosen.microseconds / 1e3,
                                        Join(others, ", ")));
+  if (&chosen == &*whole && tried.front().microseconds < kWorthwhile * whole->microseconds) {
+    choice.reasons.push_back(
+        "chunks would be faster, but their step does not fit the device's memory");
+  }
   return choice;
 }
 

@@ -137,9 +137,10 @@ class PlacedCapturer {
     PlanFinder finder(request_, whole_);
     std::optional<Error> problem;
     try {
-      Plan plan = finder.Fastest(overlap_).plan;
+      job.chosen = finder.Fastest(overlap_);
       job.rival = finder.rival();
-      return plan;
+      job.judged = finder.judged();
+      return job.chosen.plan;
     } catch (const Error& error) {
       if (!ChunksGraph(overlap_) || error.code() == ErrorCode::kNoPlacement) throw;
       problem = error;
@@ -148,7 +149,11 @@ class PlacedCapturer {
         "no placement that was found can be cut into chunks; others are searched, in which each "
         "rank has sequences of its own and sends rows to their experts");
     try {
-      return PlanFinder(request_, whole_, PlanFinder::Kind::kSendingRows).Fastest(overlap_).plan;
+      PlanFinder sending(request_, whole_, PlanFinder::Kind::kSendingRows);
+      job.chosen = sending.Fastest(overlap_);
+      job.rival = sending.rival();
+      job.judged = sending.judged();
+      return job.chosen.plan;
     } catch (const Error& error) {
       log::Debug("none of them either: {}", error.what());
     }
@@ -235,6 +240,7 @@ Captured CapturePlacedLoss(const StepRequest& request, const PlacedJob& job) {
     PlacementRequest wanted{.config = request.config,
                             .step = graph,
                             .meshes = {placement::DeviceMesh(job.plan.mesh)},
+                            .cluster = request.cluster.cluster,
                             .memory_bytes = MemoryOf(request),
                             .time_limit_s = request.config.compile.autoparallel_time_limit};
     wanted.pins = [&pins](const placement::DeviceMesh&) { return pins; };

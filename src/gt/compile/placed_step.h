@@ -23,7 +23,10 @@ namespace gt {
 struct PlacedJob {
   placement::Plan plan;
   PlacedStep step;
-  HandWritten rival;  // the best of them
+  // Of a plan that was searched, on the first rank.
+  ChosenPlan chosen;
+  HandWritten rival;   // the best of them
+  int64_t judged = 0;  // plans
   // The file of a plan that is continued; empty: it was searched or is configured.
   std::string source;
   double seconds = 0;  // that finding it took

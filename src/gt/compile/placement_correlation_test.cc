@@ -132,7 +132,7 @@ Correlations CorrelationsOf(const Case& which, int plans) {
     const placement::Plan plan = MakePlan(problem, placement, "random");
     const std::unique_ptr<Graph> step = whole.For(plan, off).graph;
     ApplyPlacement(*step, plan, 0);
-    StepCompiler compiler(config, ranks, nullptr, device, StepCompiler::Audience::kSelf);
+    StepCompiler compiler(config, ranks, nullptr, device, {}, StepCompiler::Audience::kSelf);
     compiler.PlaceOn(mesh);
     compiler.Compile(*step, off);
     const placement::PlanCost cost = CostOf(problem, placement.labels);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "gt/compile/prediction.h"
 #include "gt/compile/single_device_step.h"
@@ -19,7 +20,8 @@ struct JudgedPlan {
   Prediction prediction;
 };
 struct FastestOf : JudgedPlan {
-  JudgedPlan unlimited;  // the fastest if memory did not matter
+  JudgedPlan unlimited;            // the fastest if memory did not matter
+  std::vector<JudgedPlan> judged;  // all that could be carried out
 };
 
 // `step` is that of one device. Of plans that do not fit into memory the one that is least above it. Plans

@@ -34,7 +34,7 @@ class JudgedPlans : public ::testing::TestWithParam<std::pair<const char*, const
  protected:
   JudgedPlans() : found_(Find(/*overlap=*/true)) {
     for (const auto& one : found_.candidates) {
-      plans_.push_back(MakePlan(*one->problem, one->placement, "candidate"));
+      plans_.push_back(MakePlan(*one.plan->problem, one.plan->placement, "candidate"));
     }
     off_.enabled = AutoSwitch::kFalse;
   }
@@ -70,18 +70,17 @@ TEST_P(JudgedPlans, HaveTheBestIfAllMovesHideAndTheBestIfNoneDoes) {
   const auto least = [this](bool overlap) {
     double us = std::numeric_limits<double>::infinity();
     for (const auto& one : found_.candidates) {
-      us = std::min(us, one->placement.cost.step_us(overlap));
+      us = std::min(us, one.plan->placement.cost.step_us(overlap));
     }
     return us;
   };
   EXPECT_LE(least(true), found_.best->placement.step_us * (1 + 1e-9));
   EXPECT_LE(least(false), Find(/*overlap=*/false).best->placement.step_us * 1.005);
   for (size_t i = 0; i < plans_.size(); ++i) {
-    EXPECT_TRUE(found_.candidates[i]->placement.feasible);
+    EXPECT_TRUE(found_.candidates[i].plan->placement.feasible);
     for (size_t j = 0; j < i; ++j) {
-      EXPECT_FALSE(found_.candidates[i]->problem == found_.candidates[j]->problem &&
-                   found_.candidates[i]->placement.labels ==
-                       found_.candidates[j]->placement.labels);
+      const PlacedProblem &one = *found_.candidates[i].plan, &other = *found_.candidates[j].plan;
+      EXPECT_FALSE(one.problem == other.problem && one.placement.labels == other.placement.labels);
     }
   }
 }

@@ -55,31 +55,32 @@ void PlanFinder::Search() {
   PlacementRequest wanted{.config = config,
                           .step = step,
                           .meshes = MeshesOf(config, ranks),
+                          .cluster = request_.cluster.cluster,
                           .memory_bytes = budget_,
                           .time_limit_s = std::max(seconds_left_, kLeastSeconds)};
   wanted.accumulates_gradients = config.training.global_batch_size > GlobalBatch(config, ranks);
   wanted.for_judging = true;
+  wanted.split_batch = config.compile.autoparallel_split_batch;
   if (kind_ == Kind::kSendingRows) {
     wanted.pins = [&step](const placement::DeviceMesh& mesh) {
       return placement::SendingRows(step, mesh);
     };
-  } else {
-    wanted.batch = GlobalBatch(config, ranks);
+    wanted.only_experts = true;
   }
+  wanted.batch = GlobalBatch(config, ranks);
   const FoundPlacement found = FindPlacement(wanted);
   within_budget_ = found.fits;
-  if (const FoundPlacement::Rival* rival = found.BestRival()) {
-    rival_ = {rival->name, rival->found->placement.step_us};
-  }
-  for (const auto& one : found.candidates) {
-    plans_.push_back(MakePlan(*one->problem, one->placement, ModelTitle(config)));
+  for (const FoundPlacement::Candidate& one : found.candidates) {
+    plans_.push_back(MakePlan(*one.plan->problem, one.plan->placement, ModelTitle(config)));
+    layouts_.push_back(one.layout);
   }
   seconds_left_ -= std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 ChosenPlan PlanFinder::Fastest(const EpOverlapSection& overlap) {
-  // A single plan is the fastest; with chunks it is tried, since they may be impossible under it.
-  if (plans().size() == 1 && capacity_ == 0 && !ChunksGraph(overlap)) return {plans_.front(), {}};
+  plans();
+  rival_ = {};
+  judged_ = 0;
   Judged judged = JudgeFrom(0, overlap);
   ChosenPlan best = judged.chosen;
   bool held_back = false;  // by memory, which one more search may mend
@@ -113,8 +114,17 @@ ChosenPlan PlanFinder::Fastest(const EpOverlapSection& overlap) {
 PlanFinder::Judged PlanFinder::JudgeFrom(size_t first, const EpOverlapSection& overlap) {
   const std::span<const Plan> plans = std::span(plans_).subspan(first);
   const FastestOf fastest = FastestPlan(request_, overlap, whole_, plans);
-  Judged judged{{plans[fastest.index], fastest.prediction},
-                {plans[fastest.unlimited.index], fastest.unlimited.prediction}};
+  judged_ += static_cast<int64_t>(fastest.judged.size());
+  for (const JudgedPlan& one : fastest.judged) {
+    const std::string& layout = layouts_[first + one.index];
+    if (layout.empty()) continue;
+    if (rival_.name.empty() || one.prediction.IsBetterThan(rival_.prediction)) {
+      rival_ = {layout, one.prediction};
+    }
+  }
+  Judged judged{{plans[fastest.index], fastest.prediction, layouts_[first + fastest.index]},
+                {plans[fastest.unlimited.index], fastest.unlimited.prediction,
+                 layouts_[first + fastest.unlimited.index]}};
   // Judged is what the native policy makes of operators. What the step really needs is asked where that
   // matters; times stay those that plans are compared by.
   Prediction& prediction = judged.chosen.prediction;

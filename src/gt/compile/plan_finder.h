@@ -19,15 +19,16 @@
 
 namespace gt {
 
-// A layout that people write, placed as well as it allows.
+// The best hand-written layout by the judge's figures, placed as well as it allows.
 struct HandWritten {
-  std::string name;    // empty: none is known
-  double step_us = 0;  // by placement's costs
+  std::string name;  // empty: none was judged
+  Prediction prediction;
 };
 
 struct ChosenPlan {
   placement::Plan plan;
-  Prediction prediction;  // of a job without a limit of memory: of the time alone
+  Prediction prediction;    // of a job without a limit of memory: of the time alone
+  std::string layout = "";  // the hand-written layout that it is; empty: it was searched
 };
 
 class PlanFinder {
@@ -45,8 +46,9 @@ class PlanFinder {
 
   // Of all searches so far, the most promising of each first; the first search is made when they are asked for.
   const std::vector<placement::Plan>& plans();
-  // The best of the last search.
+  // Of the plans that were judged for the last chunks.
   const HandWritten& rival() const { return rival_; }
+  int64_t judged() const { return judged_; }
 
  private:
   struct Judged {
@@ -69,8 +71,10 @@ class PlanFinder {
   int64_t budget_;          // of it, by placement's account
   double seconds_left_;
   std::vector<placement::Plan> plans_;  // empty: not searched yet
+  std::vector<std::string> layouts_;    // by plan: the hand-written layout that it is
   bool within_budget_ = true;  // false: the last search found none, but some that need little more
   HandWritten rival_;
+  int64_t judged_ = 0;
 };
 
 }  // namespace gt

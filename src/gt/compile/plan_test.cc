@@ -97,12 +97,13 @@ class FollowedLoads : public ::testing::Test {
   Config Job(const std::string& name) const {
     Config config = SparseJob(4, 4);
     config.device = DeviceChoice::kCpu;
-    config.training.dataset_path = (folder_ / "rows.npy").string();
+    config.training.dataset_path = {(folder_ / "rows.npy").string()};
     config.training.steps = 5;
     config.training.deterministic = true;
     config.metrics.hashes = true;
     config.checkpoint.last_save_in_hf = false;
     config.dump_folder = (folder_ / name).string();
+    config.overwrite = true;
     config.compile.ep_overlap.disable_early_grad_accumulation = true;
     return config;
   }
@@ -190,7 +191,10 @@ TEST(Automatic, ChoosesNoChunksWhereThereIsNothingToCut) {
   Config along_sequence = SparseJob(4, 4);
   along_sequence.compile.ep_overlap.module_fqn = "layers.1";
   along_sequence.compile.ep_overlap.chunk_dim = ChunkDim::kSeq;
-  EXPECT_NE(reason(along_sequence).find("no module could be cut"), std::string::npos);
+  const std::string attention = reason(along_sequence);
+  EXPECT_NE(attention.find("no module could be cut"), std::string::npos) << attention;
+  EXPECT_NE(attention.find("use --compile.ep_overlap.module_fqn 'layers.*.moe'"), std::string::npos)
+      << attention;
   Config without_passes = SparseJob(4, 4);
   without_passes.compile.enable_passes = false;
   EXPECT_NE(reason(without_passes).find("enable_passes is false"), std::string::npos);

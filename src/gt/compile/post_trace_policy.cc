@@ -32,9 +32,10 @@ bool CutsMixtures(const ModuleTable& modules, std::string_view pattern) {
 FuseOptions FuseOptionsOf(const CompileSection& compile, const ModuleTable& modules) {
   FuseOptions options;
   if (compile.inductor_compilation != InductorCompilation::kRegional) return options;
-  options.modules = compile.fusion_modules;
-  if (!options.modules.empty()) return options;
-  for (Name block : modules.With(ModuleRole::kBlock)) options.modules.push_back(block.str());
+  options.fusion_module_fqn = compile.fusion_module_fqn;
+  if (!options.fusion_module_fqn.empty()) return options;
+  for (Name block : modules.With(ModuleRole::kBlock))
+    options.fusion_module_fqn.push_back(block.str());
   return options;
 }
 
@@ -65,15 +66,15 @@ class NativePolicy : public PostTracePolicy {
   static void AddChunks(const Graph& graph, const EpOverlapSection& overlap,
                         PipelineOptions& options) {
     if (overlap.strategy == ChunkStrategy::kGraph) {
-      options.chunk = {.modules = overlap.module_fqn,
-                       .dim = overlap.chunk_dim,
-                       .chunks = overlap.num_chunks,
-                       .strict = overlap.disable_early_grad_accumulation,
-                       .keep_across_roots = overlap.keep_chunks_across_roots};
+      options.chunk = {.module_fqn = overlap.module_fqn,
+                       .chunk_dim = overlap.chunk_dim,
+                       .num_chunks = overlap.num_chunks,
+                       .disable_early_grad_accumulation = overlap.disable_early_grad_accumulation,
+                       .keep_chunks_across_roots = overlap.keep_chunks_across_roots};
       options.concretize = true;
     }
     options.isolate_ep_group = overlap.isolate_process_group;
-    options.overlap = {.mode = overlap.schedule,
+    options.overlap = {.schedule = overlap.schedule,
                        .memory_headroom = overlap.memory_headroom,
                        .pair_first = CutsMixtures(graph.modules(), overlap.module_fqn)};
   }
@@ -94,13 +95,14 @@ class AutoparallelPolicy : public PostTracePolicy {
     AutoparallelPipelineOptions options;
     options.share_subexpressions = SharesSubexpressions(config_);
     options.reshard_after_forward = Reshards(config_);
-    options.recompute = {.stage_size_gb = compile.ac_stage_size_gb};
+    options.recompute = {.ac_stage_size_gb = compile.ac_stage_size_gb};
     options.reassign_gathers = compile.enable_fsdp_ag_rs_overlap;
     if (compile.fsdp_bucketing) {
-      options.buckets = {.cap_mb = compile.bucket_cap_mb, .max_span = compile.max_topo_span};
+      options.buckets = {.bucket_cap_mb = compile.bucket_cap_mb,
+                         .max_topo_span = compile.max_topo_span};
     }
-    options.prefetch = {.distance = compile.max_compute_pre_fetch,
-                        .in_flight_gb = compile.max_in_flight_gb};
+    options.prefetch = {.max_compute_pre_fetch = compile.max_compute_pre_fetch,
+                        .max_in_flight_gb = compile.max_in_flight_gb};
     options.fuse = on_gpu_;
     return AutoparallelPipelineText(options);
   }

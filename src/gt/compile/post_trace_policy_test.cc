@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <set>
 
 #include "gt/compile/compile.h"
 #include "gt/compile/configured_model.h"
@@ -14,6 +15,8 @@
 #include "gt/dist/agreement.h"
 #include "gt/dist/world.h"
 #include "gt/job/config.h"
+#include "gt/job/pass_needs.h"
+#include "gt/passes/framework/registry.h"
 #include "gt/sim/memory_curve.h"
 #include "gt/train/job_test_util.h"
 
@@ -77,7 +80,7 @@ class PolicyJobs : public ::testing::Test {
   JobOutcome Run(const Layout& layout, const std::string& name,
                  const std::function<void(CompileSection&)>& change) const {
     Config config = JobOf(layout);
-    config.training.dataset_path = (folder_ / "rows.npy").string();
+    config.training.dataset_path = {(folder_ / "rows.npy").string()};
     config.dump_folder = (folder_ / (layout.name + "_" + name)).string();
     change(config.compile);
     return RunJob(config);
@@ -146,7 +149,7 @@ TEST_F(PolicyJobs, ThreadsProcessesAndAnotherRunAgree) {
   const Layout& layout = kLayouts[5];
   const auto job = [&](const std::string& name) {
     Config config = JobOf(layout);
-    config.training.dataset_path = (folder_ / "rows.npy").string();
+    config.training.dataset_path = {(folder_ / "rows.npy").string()};
     config.dump_folder = (folder_ / name).string();
     config.compile.inductor_compilation = kBackend;
     return config;
@@ -265,6 +268,50 @@ TEST(PostTracePolicy, DecidesWhichPassesRun) {
     backend_peak = MeasureMemory(*step.graph, StepMemory(Large(kBackend), mesh)).peak;
   });
   EXPECT_LT(backend_peak, native_peak);
+}
+
+// The pipelines and the table of needs know the same options (job/pass_needs.h).
+TEST(PostTracePolicy, PipelinesHaveThePassesThatOptionsNeed) {
+  const Graph graph;
+  const auto expect_needs = [&graph](const std::function<void(Config&)>& ask) {
+    Config config;
+    ask(config);
+    const EpOverlapSection& overlap = config.compile.ep_overlap;
+    const std::string text =
+        MakePostTracePolicy(config, /*on_gpu=*/true)->PipelineFor(graph, overlap);
+    std::set<std::string> names;
+    for (const auto& pass : ParsePipeline(text)) names.insert(pass->name());
+    const std::vector<PassNeed> needs = PassNeedsOf(config);
+    EXPECT_FALSE(needs.empty());
+    for (const PassNeed& need : needs) {
+      EXPECT_TRUE(names.contains(std::string(need.pass)))
+          << need.pass << " for " << need.option << " in " << text;
+    }
+  };
+  const auto overlap = [](const std::function<void(EpOverlapSection&)>& ask) {
+    return [ask](Config& config) {
+      config.compile.ep_overlap.enabled = AutoSwitch::kTrue;
+      ask(config.compile.ep_overlap);
+    };
+  };
+  expect_needs(overlap([](EpOverlapSection&) {}));
+  expect_needs(overlap([](EpOverlapSection& o) { o.strategy = ChunkStrategy::kEager; }));
+  expect_needs(overlap([](EpOverlapSection& o) { o.memory_headroom = 0.1; }));
+  expect_needs(overlap([](EpOverlapSection& o) { o.schedule = OverlapSchedule::kStructural; }));
+  expect_needs([](Config& c) { c.compile.memory_policy = MemoryPolicy::kEager; });
+  expect_needs([](Config& c) { c.compile.memory_policy = MemoryPolicy::kSacAndOffload; });
+  expect_needs([](Config& c) { c.compile.enable_fsdp_dense_region_overlap = true; });
+  expect_needs([](Config& c) { c.compile.fsdp_prefetch = 2; });
+  expect_needs([](Config& c) { c.compile.inductor_compilation = InductorCompilation::kRegional; });
+  for (InductorCompilation policy : {InductorCompilation::kFull, kBackend}) {
+    expect_needs([policy](Config& c) {
+      c.compile.inductor_compilation = policy;
+      c.parallelism.fsdp_reshard_after_forward = ReshardAfterForward::kAlways;
+      c.compile.bucket_cap_mb = 10;
+      c.compile.max_in_flight_gb = 1;
+      c.compile.ac_stage_size_gb = 1;
+    });
+  }
 }
 
 // By the judge that predicts the step, and by what it says of the step that results.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "gt/compile/job_cluster.h"
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 
@@ -24,6 +25,7 @@ struct Prediction {
     return std::pair(excess, microseconds) < std::pair(other.excess, other.microseconds);
   }
 };
-Prediction PredictStep(const Config& config, const Mesh& mesh, World* world, c10::Device device);
+Prediction PredictStep(const Config& config, const Mesh& mesh, World* world, c10::Device device,
+                       const JobCluster& cluster);
 
 }  // namespace gt

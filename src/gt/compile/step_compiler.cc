@@ -1,5 +1,7 @@
 #include "gt/compile/step_compiler.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -8,6 +10,7 @@
 #include "gt/compile/memory_capacity.h"
 #include "gt/compile/post_trace_policy.h"
 #include "gt/dist/world_groups.h"
+#include "gt/job/derived_options.h"
 #include "gt/passes/framework/registry.h"
 #include "gt/passes/pipeline/pipeline.h"
 #include "gt/sim/memory_curve.h"
@@ -38,13 +41,13 @@ void Append(PipelineReport& to, PipelineReport more) {
 }  // namespace
 
 StepCompiler::StepCompiler(const Config& config, const Mesh& mesh, World* world, c10::Device device,
-                           Audience audience)
+                           JobCluster cluster, Audience audience)
     : config_(config),
       mesh_(mesh),
       world_(world),
       device_(device),
       audience_(audience),
-      costs_(config, world, device) {
+      costs_(config, world, device, std::move(cluster)) {
   if (world == nullptr) return;
   if (audience == Audience::kJob) {
     groups_ = std::make_unique<WorldGroups>(*world);
@@ -76,13 +79,24 @@ PassList StepCompiler::Passes() const {
   return ChangedPipeline(ParsePipeline(pipeline_), config_.compile.passes);
 }
 
-PipelineReport StepCompiler::Run(PassList passes, Graph& graph, PassContext& context) {
+bool StepCompiler::Dumps() const {
+  if (!config_.compile.debug_graph_passes || audience_ == Audience::kSelf) return false;
+  return (world_ != nullptr && world_->pretended()) || DumpsPasses(config_, mesh_.rank());
+}
+
+PipelineReport StepCompiler::Run(PassList passes, Graph& graph, PassContext& context,
+                                 const std::string& pipeline) {
   PassManagerOptions options;
   options.disabled = config_.compile.disable_passes;
   options.reproducer_folder = config_.dump_folder;
   // A job waits for this; who looks into passes wants to know of each.
   options.check_changed = options.verify_each = config_.compile.debug_graph_passes;
-  if (config_.compile.debug_graph_passes) options.dump_folder = config_.dump_folder + "/passes";
+  if (Dumps()) {
+    options.dump_folder = fmt::format("{}/passes/rank_{}", config_.dump_folder, mesh_.rank());
+    options.pipeline = pipeline;
+    options.first_number = passes_run_;
+  }
+  passes_run_ += passes.size();
   return PassManager(std::move(passes), options).Run(graph, context);
 }
 
@@ -96,18 +110,18 @@ PipelineReport StepCompiler::Compile(Graph& graph, const EpOverlapSection& overl
       overlap.schedule == OverlapSchedule::kCost && FindSchedule(passes) != passes.end();
   const bool replans =
       orders && overlap.replan_interval > 0 && audience_ == Audience::kJob && world_ != nullptr;
-  if (!replans) return Run(std::move(passes), graph, context);
+  if (!replans) return Run(std::move(passes), graph, context, "step");
   PassList rest = TakeFromSchedule(passes);
-  PipelineReport report = Run(std::move(passes), graph, context);
+  PipelineReport report = Run(std::move(passes), graph, context, "step");
   unordered_ = graph.Clone();
-  Append(report, Run(std::move(rest), graph, context));
+  Append(report, Run(std::move(rest), graph, context, "order"));
   return report;
 }
 
 PipelineReport StepCompiler::Order(Graph& graph) {
   PassList passes = Passes();
   PassContext context(Facts());
-  return Run(TakeFromSchedule(passes), graph, context);
+  return Run(TakeFromSchedule(passes), graph, context, fmt::format("new_order_{}", ++orders_));
 }
 
 std::optional<Timeline> StepCompiler::Predict(const Graph& graph) {

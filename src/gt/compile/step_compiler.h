@@ -28,7 +28,7 @@ class StepCompiler {
   };
   // `world` may be null, for graphs that are only looked at.
   StepCompiler(const Config& config, const Mesh& mesh, World* world, c10::Device device,
-               Audience audience = Audience::kJob);
+               JobCluster cluster, Audience audience = Audience::kJob);
 
   // Groups of a placed step that the world does not have are those of this mesh.
   void PlaceOn(placement::DeviceMesh mesh) { costs_.PlaceOn(std::move(mesh)); }
@@ -45,11 +45,18 @@ class StepCompiler {
 
   // Nothing for a step without communication.
   std::optional<Timeline> Predict(const Graph& graph);
+  // Whether predictions may be shown (StepCosts::is_known).
+  bool predictions_are_known() const { return costs_.is_known(); }
+  // Also of a step without communication, by costs of this rank.
+  double StepMicroseconds(const Graph& graph) { return Simulate(graph, *costs_.For(graph)).step; }
 
  private:
   JobFacts Facts();
   PassList Passes() const;
-  PipelineReport Run(PassList passes, Graph& graph, PassContext& context);
+  // `pipeline`: the name of these passes, for their dumps.
+  PipelineReport Run(PassList passes, Graph& graph, PassContext& context,
+                     const std::string& pipeline);
+  bool Dumps() const;
 
   const Config config_;
   const Mesh mesh_;
@@ -58,7 +65,9 @@ class StepCompiler {
   Audience audience_;
   StepCosts costs_;
   std::unique_ptr<ProcessGroups> groups_;
-  std::string pipeline_;  // of the step that was compiled last
+  std::string pipeline_;   // of the step that was compiled last
+  size_t passes_run_ = 0;  // so far, by all pipelines
+  int orders_ = 0;         // made anew
   std::unique_ptr<Graph> unordered_;
 };
 

@@ -45,10 +45,11 @@ void WriteCosts(const CostTable& table, const std::string& path) {
 
 }  // namespace
 
-StepCosts::StepCosts(const Config& config, World* world, c10::Device device)
+StepCosts::StepCosts(const Config& config, World* world, c10::Device device, JobCluster cluster)
     : config_(config),
       world_(world),
       device_(device),
+      cluster_(std::move(cluster)),
       file_(config.compile.costs_file.empty() ? config.dump_folder + "/costs.json"
                                               : config.compile.costs_file) {
   uses_table_ = config.compile.costs == CostSource::kMeasured || !config.compile.costs_file.empty();
@@ -57,14 +58,18 @@ StepCosts::StepCosts(const Config& config, World* world, c10::Device device)
 }
 
 const LinkModel& StepCosts::links() {
-  if (!links_) links_.emplace(ReadCluster(ClusterPath(config_.comm.cluster)));
+  if (!links_) {
+    links_.emplace(cluster_.cluster != nullptr ? *cluster_.cluster
+                                               : ReadCluster(ClusterPath(config_.comm.cluster)));
+  }
   return *links_;
 }
 
 // A step that is only looked at is meant for the cluster's GPUs, wherever it was captured.
 DeviceSpeed StepCosts::Speed() {
   const bool only_looked_at = FactsOf(config_.comm.backend).sends_nothing;
-  return SpeedOf(device_.is_cuda() || only_looked_at ? links().cluster().generation : "cpu");
+  const bool is_meant = cluster_.cluster != nullptr || device_.is_cuda() || only_looked_at;
+  return is_meant ? SpeedOf(links().cluster()) : SpeedOf("cpu");
 }
 
 std::string StepCosts::Describe() {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "gt/compile/job_cluster.h"
 #include "gt/dist/world.h"
 #include "gt/job/config.h"
 #include "gt/placement/device_mesh.h"
@@ -19,7 +20,8 @@ namespace gt {
 class StepCosts {
  public:
   // `world` may be null: groups are then as large as the graph says, on neighboring ranks.
-  StepCosts(const Config& config, World* world, c10::Device device);
+  // Without a cluster, the configured one counts.
+  StepCosts(const Config& config, World* world, c10::Device device, JobCluster cluster = {});
 
   // Groups that a placed step names, and that `world` does not have, are those of this mesh.
   void PlaceOn(placement::DeviceMesh mesh) { placed_on_ = std::move(mesh); }
@@ -35,6 +37,9 @@ class StepCosts {
   // What the first rank has measured becomes known to all; every rank must call it at the same point.
   void Share(const Graph& graph);
 
+  // Whether times may be shown as estimates: they are those of the device and links that the step is for.
+  bool is_known() const { return cluster_.is_known; }
+
   // "compute as estimated for hopper, links of h100"
   std::string Describe();
 
@@ -49,6 +54,7 @@ class StepCosts {
   World* world_;
   c10::Device device_;
   std::optional<placement::DeviceMesh> placed_on_;
+  JobCluster cluster_;
   std::optional<LinkModel> links_;  // read when they are needed: most steps of one rank never do
   std::string file_;
   bool uses_table_ = false;

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "gt/compile/job_cluster.h"
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 #include "gt/models/model.h"
@@ -22,6 +23,8 @@ struct StepRequest {
   Mesh mesh = Mesh();
   // The job's, whose groups a step that is to run must find; null for a graph that is only looked at.
   World* world = nullptr;
+  // What predictions count with; without one, the configured cluster.
+  JobCluster cluster = {};
   // The batch dimension is a symbol: the step runs batches of any size.
   bool symbolic_batch = false;
   // The file of the plan that this run has followed so far, of a placed job that continues; empty: none.

@@ -46,6 +46,12 @@ std::string HelpEntry(const Option& option) {
                    fmt::format("{} ({}default {})", option.help(), limit, option.default_text()));
 }
 
+void ReportRepeated(std::string_view name, std::string_view first, std::string_view second,
+                    Problems& problems) {
+  problems.Add(ErrorCode::kDuplicateKey, "--{} is given twice, as {} and as {}; keep one of them",
+               name, Quoted(first), Quoted(second));
+}
+
 }  // namespace
 
 CommandLine::CommandLine(std::string program, std::string summary)
@@ -128,7 +134,7 @@ CommandLine::Given CommandLine::Sort(std::span<const std::string> args, Problems
     }
     // A lone "-" is an argument: by custom it stands for stdin or stdout.
     if (args[at].size() > 1 && args[at].starts_with("-")) {
-      at += SortFlag(args, at, given, problems);
+      at += SortFlag(ReadFlag(args, at), given, problems);
     } else {
       given.positionals.push_back(args[at]);
       ++at;
@@ -137,72 +143,111 @@ CommandLine::Given CommandLine::Sort(std::span<const std::string> args, Problems
   return given;
 }
 
-// Returns how many arguments the flag took.
-std::size_t CommandLine::SortFlag(std::span<const std::string> args, std::size_t at, Given& given,
-                                  Problems& problems) {
+// As for a duplicate key in a file, equal values are an error too.
+void CommandLine::AddFlag(Given& given, Option& option, std::string_view value,
+                          Problems& problems) {
+  const auto first = std::find_if(given.flags.begin(), given.flags.end(),
+                                  [&](const GivenFlag& flag) { return flag.option == &option; });
+  if (first != given.flags.end() && !option.is_list()) {
+    ReportRepeated(option.path(), first->value, value, problems);
+  }
+  given.flags.push_back({&option, std::string(value)});
+}
+
+void CommandLine::AddDialectFlag(Given& given, std::string_view name, std::string_view value,
+                                 Problems& problems) {
+  for (const auto& [known, first] : given.dialect_flags) {
+    if (known == name) return ReportRepeated(name, first, value, problems);
+  }
+  given.dialect_flags.emplace_back(name, value);
+}
+
+CommandLine::WrittenFlag CommandLine::ReadFlag(std::span<const std::string> args, std::size_t at) {
   const std::string_view arg = args[at];
   const std::size_t equals = arg.find('=');
-  const std::string_view flag = arg.substr(0, equals);
-  const bool has_value = equals != std::string_view::npos;
-  const std::string_view value = has_value ? arg.substr(equals + 1) : std::string_view();
-  const bool next_is_value = at + 1 < args.size() && !LooksLikeFlag(args[at + 1]);
+  WrittenFlag flag;
+  flag.dashed = arg.substr(0, equals);
+  if (flag.dashed.starts_with("--")) flag.name = flag.dashed.substr(2);
+  if (equals != std::string_view::npos) flag.value = arg.substr(equals + 1);
+  const bool has_next =
+      at + 1 < args.size() && !LooksLikeFlag(args[at + 1]) && args[at + 1] != "--";
+  if (has_next) flag.next = args[at + 1];
+  return flag;
+}
 
-  const std::string_view name = flag.starts_with("--") ? flag.substr(2) : std::string_view();
-  const bool is_config_file = config_ && (name == kConfigFlag || name == kConfigFlagOfDialect);
-  Option* option = Find(name);
-  const bool in_dialect = option == nullptr && !is_config_file && config_ && dialect_->Knows(name);
-
-  if (in_dialect) return SortDialectFlag(args, at, given, problems);
+// Returns how many arguments the flag took.
+std::size_t CommandLine::SortFlag(const WrittenFlag& flag, Given& given, Problems& problems) {
+  const bool is_config_file =
+      config_ && (flag.name == kConfigFlag || flag.name == kConfigFlagOfDialect);
+  Option* option = Find(flag.name);
   if (option == nullptr && !is_config_file) {
-    problems.Add(ErrorCode::kUnknownOption, "unknown flag {}{}", flag,
-                 DidYouMean(WithoutDashes(flag), FlagNames(), "--"));
+    // Before the dialect, which may accept any name in some sections.
+    if (SortNegation(flag, given, problems)) return 1;
+    if (config_ && dialect_->Knows(flag.name)) return SortDialectFlag(flag, given, problems);
+    problems.Add(ErrorCode::kUnknownOption, "unknown flag {}{}", flag.dashed,
+                 HintFor(WithoutDashes(flag.dashed), FlagNames(), "--", dialect_.get()));
     given.unknown_flag = true;
     // What follows was most likely meant as its value; complaining about it as well would only
     // confuse.
-    return !has_value && next_is_value && args[at + 1] != "--" ? 2 : 1;
+    return !flag.value && flag.next ? 2 : 1;
   }
-  if (option != nullptr && option->is_flag() && !has_value) {
-    const bool spelled_out = next_is_value && option->Names(args[at + 1]);
-    given.flags.push_back({option, spelled_out ? args[at + 1] : "true"});
+  if (option != nullptr && option->is_flag() && !flag.value) {
+    const bool spelled_out = flag.next && option->Names(*flag.next);
+    AddFlag(given, *option, spelled_out ? *flag.next : "true", problems);
     return spelled_out ? 2 : 1;
   }
-  if (!has_value && (!next_is_value || args[at + 1] == "--")) {
-    problems.Add(ErrorCode::kMissingArgument, "{} needs a value: {}", flag,
+  if (!flag.value && !flag.next) {
+    problems.Add(ErrorCode::kMissingArgument, "{} needs a value: {}", flag.dashed,
                  is_config_file ? "the path of a TOML file" : option->Expected());
     return 1;
   }
-  std::string text(has_value ? value : std::string_view(args[at + 1]));
+  const std::string_view text = flag.value ? *flag.value : *flag.next;
   if (is_config_file) {
-    given.config_files.push_back(std::move(text));
+    given.config_files.emplace_back(text);
   } else {
-    given.flags.push_back({option, std::move(text)});
+    AddFlag(given, *option, text, problems);
   }
-  return has_value ? 1 : 2;
+  return flag.value ? 1 : 2;
 }
 
 // The same for an option that the dialect calls otherwise.
-std::size_t CommandLine::SortDialectFlag(std::span<const std::string> args, std::size_t at,
-                                         Given& given, Problems& problems) const {
-  const std::string_view arg = args[at];
-  const std::size_t equals = arg.find('=');
-  const std::string name(arg.substr(2, equals == std::string_view::npos ? equals : equals - 2));
-  if (equals != std::string_view::npos) {
-    given.dialect_flags.emplace_back(name, arg.substr(equals + 1));
+std::size_t CommandLine::SortDialectFlag(const WrittenFlag& flag, Given& given,
+                                         Problems& problems) const {
+  const bool is_switch = dialect_->IsSwitch(flag.name, config_->groups);
+  const bool takes_next =
+      !flag.value && flag.next && (!is_switch || BooleanFromText(*flag.next).has_value());
+  if (!flag.value && !takes_next && !is_switch) {
+    problems.Add(ErrorCode::kMissingArgument, "{} needs a value", flag.dashed);
     return 1;
   }
-  const bool has_next =
-      at + 1 < args.size() && !LooksLikeFlag(args[at + 1]) && args[at + 1] != "--";
-  if (dialect_->IsSwitch(name, config_->groups)) {
-    const bool spelled_out = has_next && (args[at + 1] == "true" || args[at + 1] == "false");
-    given.dialect_flags.emplace_back(name, spelled_out ? args[at + 1] : "true");
-    return spelled_out ? 2 : 1;
+  std::string_view text = flag.value ? *flag.value : takes_next ? *flag.next : "true";
+  if (const std::optional<bool> boolean = BooleanFromText(text); is_switch && boolean) {
+    text = *boolean ? "true" : "false";  // the dialect's spelling
   }
-  if (!has_next) {
-    problems.Add(ErrorCode::kMissingArgument, "{} needs a value", arg);
-    return 1;
+  AddDialectFlag(given, flag.name, text, problems);
+  return takes_next ? 2 : 1;
+}
+
+// Handles --section.no-name for a boolean; false if the flag is not one.
+bool CommandLine::SortNegation(const WrittenFlag& flag, Given& given, Problems& problems) {
+  const std::size_t last = flag.name.rfind('.') + 1;
+  const std::string_view component = flag.name.substr(last);
+  if (!component.starts_with("no-") && !component.starts_with("no_")) return false;
+  const std::string name = fmt::format("{}{}", flag.name.substr(0, last), component.substr(3));
+  Option* option = Find(name);
+  const bool is_ours = option != nullptr && option->is_flag();
+  const bool is_dialects = option == nullptr && config_ && dialect_->Knows(name) &&
+                           dialect_->IsSwitch(name, config_->groups);
+  if (!is_ours && !is_dialects) return false;
+  if (flag.value) {
+    problems.Add(ErrorCode::kUnexpectedArgument, "{} takes no value; write --{}=true or =false",
+                 flag.dashed, name);
+  } else if (is_ours) {
+    AddFlag(given, *option, "false", problems);
+  } else {
+    AddDialectFlag(given, name, "false", problems);
   }
-  given.dialect_flags.emplace_back(name, args[at + 1]);
-  return 2;
+  return true;
 }
 
 void CommandLine::SetPositionals(const Given& given, Problems& problems) const {
@@ -227,12 +272,26 @@ void CommandLine::SetPositionals(const Given& given, Problems& problems) const {
   }
 }
 
-void CommandLine::SetFromFilesAndDialect(const Given& given, Problems& problems) {
+// The dialect sees all flags before any is set, to detect an option given under both names.
+void CommandLine::SetFromFilesAndDialect(Given& given, Problems& problems) {
   for (const std::string& file : given.config_files) {
-    ApplyTomlFile(file, config_->groups, *dialect_, problems);
+    ApplyTomlFile(file, program_, config_->groups, *dialect_, problems);
+  }
+  for (GivenFlag& flag : given.flags) {
+    const std::string& path = flag.option->path();
+    flag.value = dialect_->Read(path, flag.value, "--" + path);
   }
   for (const auto& [name, value] : given.dialect_flags) dialect_->Take(name, value, "--" + name);
   dialect_->Apply(config_->groups, problems);
+}
+
+void CommandLine::SetFlags(const Given& given, Problems& problems) {
+  std::set<const Option*> seen;
+  for (const GivenFlag& flag : given.flags) {
+    // A list given by flags replaces that of a config file, and grows from then on.
+    const bool append = !seen.insert(flag.option).second;
+    flag.option->SetFromText(flag.value, "--" + flag.option->path(), append, problems);
+  }
 }
 
 bool CommandLine::Parse(std::span<const std::string> args) {
@@ -241,16 +300,9 @@ bool CommandLine::Parse(std::span<const std::string> args) {
 
   if (config_) dialect_ = config_->make_dialect();
   Problems problems;
-  const Given given = Sort(args, problems);
+  Given given = Sort(args, problems);
   if (config_) SetFromFilesAndDialect(given, problems);
-  std::set<const Option*> seen;
-  for (const GivenFlag& flag : given.flags) {
-    // A list given by flags replaces that of a config file, and grows from then on.
-    const bool append = !seen.insert(flag.option).second;
-    const std::string& path = flag.option->path();
-    const std::string value = config_ ? dialect_->Translated(path, flag.value) : flag.value;
-    flag.option->SetFromText(value, "--" + path, append, problems);
-  }
+  SetFlags(given, problems);
   SetPositionals(given, problems);
   problems.ThrowIfAny();
 

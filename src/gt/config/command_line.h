@@ -11,9 +11,8 @@
 //     return 0;
 //   }
 //
-// Flags are written --name value or --name=value; booleans --name or --name=false. The last of
-// several wins, except that lists grow. `--` ends the flags. Every command also has --help and
-// --log_level.
+// Flags are written --name value or --name=value; booleans also --name, or --section.no-name as in
+// torchtitan, and true and false in any case. Repeating a flag is an error, except for lists, which grow. `--` ends the flags. Every command also has --help and --log_level.
 #pragma once
 
 #include <memory>
@@ -85,6 +84,13 @@ class CommandLine {
     Option* option = nullptr;
     std::string value;
   };
+  // One flag of the command line.
+  struct WrittenFlag {
+    std::string_view dashed;                // "--training.steps"
+    std::string_view name;                  // "training.steps"; empty after a single dash
+    std::optional<std::string_view> value;  // what follows the =
+    std::optional<std::string_view> next;   // the next argument, if it is not a flag
+  };
   // The arguments sorted out, before anything is set: flags apply only after the config files.
   struct Given {
     std::vector<GivenFlag> flags;
@@ -99,11 +105,15 @@ class CommandLine {
   Option* Find(std::string_view name);
   std::vector<std::string> FlagNames() const;
   Given Sort(std::span<const std::string> args, Problems& problems);
-  std::size_t SortFlag(std::span<const std::string> args, std::size_t at, Given& given,
-                       Problems& problems);
-  std::size_t SortDialectFlag(std::span<const std::string> args, std::size_t at, Given& given,
-                              Problems& problems) const;
-  void SetFromFilesAndDialect(const Given& given, Problems& problems);
+  static WrittenFlag ReadFlag(std::span<const std::string> args, std::size_t at);
+  std::size_t SortFlag(const WrittenFlag& flag, Given& given, Problems& problems);
+  std::size_t SortDialectFlag(const WrittenFlag& flag, Given& given, Problems& problems) const;
+  bool SortNegation(const WrittenFlag& flag, Given& given, Problems& problems);
+  static void AddFlag(Given& given, Option& option, std::string_view value, Problems& problems);
+  static void AddDialectFlag(Given& given, std::string_view name, std::string_view value,
+                             Problems& problems);
+  void SetFromFilesAndDialect(Given& given, Problems& problems);
+  static void SetFlags(const Given& given, Problems& problems);
   void SetPositionals(const Given& given, Problems& problems) const;
 
   std::string program_;

@@ -55,7 +55,6 @@ TEST(CommandLine, FlagsTakeValuesAfterSpaceOrEquals) {
   EXPECT_EQ(ParseConfig({"--optimizer.lr=3e-4"}).optimizer.lr, 3e-4);
   EXPECT_EQ(ParseConfig({"--device", "cpu"}).device, DeviceChoice::kCpu);
   EXPECT_EQ(ParseConfig({"--dump_folder=a=b"}).dump_folder, "a=b");
-  EXPECT_EQ(ParseConfig({"--training.dataset_path="}).training.dataset_path, "");
   EXPECT_EQ(ParseConfig({}), Config());
 }
 
@@ -69,8 +68,52 @@ TEST(CommandLine, BooleansNeedNoValue) {
   EXPECT_EQ(config.training.steps, 3);
 }
 
-TEST(CommandLine, TheLastOfARepeatedFlagWins) {
-  EXPECT_EQ(ParseConfig({"--training.steps=1", "--training.steps=9"}).training.steps, 9);
+// Python writes True and False, and so do scripts that were written for torchtitan.
+TEST(CommandLine, BooleansAreReadInAnyCase) {
+  for (const char* no : {"False", "FALSE", "fAlSe"}) {
+    SCOPED_TRACE(no);
+    EXPECT_FALSE(ParseConfig({"--compile.enable_passes", no}).compile.enable_passes);
+    EXPECT_FALSE(ParseConfig({std::string("--compile.enable_passes=") + no}).compile.enable_passes);
+    EXPECT_EQ(ParseConfig({"--compile.ep_overlap.enabled", no}).compile.ep_overlap.enabled,
+              AutoSwitch::kFalse);
+  }
+  EXPECT_TRUE(ParseConfig({"--training.deterministic", "True"}).training.deterministic);
+  EXPECT_TRUE(ParseConfig({"--training.deterministic=TRUE"}).training.deterministic);
+  EXPECT_EQ(ParseConfig({"--compile.ep_overlap.enabled=True"}).compile.ep_overlap.enabled,
+            AutoSwitch::kTrue);
+  for (const char* neither : {"1", "0", "yes", "no", "True "}) {
+    EXPECT_EQ(ParseError({std::string("--training.deterministic=") + neither}).message(),
+              fmt::format("--training.deterministic: expected true or false, got \"{}\"", neither));
+  }
+}
+
+// torchtitan's own command line negates a boolean this way.
+TEST(CommandLine, BooleansAreNegatedByNo) {
+  EXPECT_FALSE(ParseConfig({"--compile.no-enable_passes"}).compile.enable_passes);
+  EXPECT_FALSE(ParseConfig({"--compile.no_enable_passes"}).compile.enable_passes);
+  EXPECT_EQ(ParseConfig({"--compile.ep_overlap.no-enabled"}).compile.ep_overlap.enabled,
+            AutoSwitch::kFalse);
+  EXPECT_EQ(ParseError({"--compile.no-enable_passes=false"}).message(),
+            "--compile.no-enable_passes takes no value; write --compile.enable_passes=true or "
+            "=false");
+  EXPECT_EQ(ParseError({"--training.no-steps"}).code(), ErrorCode::kUnknownOption);
+}
+
+TEST(CommandLine, ARepeatedFlagIsAnError) {
+  const Error error = ParseError({"--training.steps=1", "--device=cpu", "--training.steps", "9"});
+  EXPECT_EQ(error.code(), ErrorCode::kDuplicateKey);
+  EXPECT_EQ(error.message(),
+            "--training.steps is given twice, as \"1\" and as \"9\"; keep one of them");
+  EXPECT_EQ(ParseError({"--training.deterministic", "--training.deterministic=false"}).message(),
+            "--training.deterministic is given twice, as \"true\" and as \"false\"; keep one of "
+            "them");
+  EXPECT_EQ(ParseError({"--log_level=info", "--log_level=warn"}).code(), ErrorCode::kDuplicateKey);
+  // The same under torchtitan's name for an option.
+  EXPECT_EQ(ParseError({"--job.dump_folder", "a", "--job.dump_folder=b"}).message(),
+            "--job.dump_folder is given twice, as \"a\" and as \"b\"; keep one of them");
+  // Each of three is held against the first.
+  EXPECT_EQ(ParseError({"--training.steps=1", "--training.steps=2", "--training.steps=3"}).code(),
+            ErrorCode::kDuplicateKey);
 }
 
 TEST(CommandLine, ListsSplitAtCommasAndGrow) {
@@ -91,16 +134,30 @@ TEST(CommandLine, ListsOfWholeTextsOnlyGrow) {
   EXPECT_EQ(prompts, (StringList{"In the beginning, God", "", " a,,b"}));
 }
 
+// A path may have commas and spaces in it.
+TEST(CommandLine, PathsGrowByRepeatingTheFlag) {
+  const auto paths = [](const Args& args) { return ParseConfig(args).training.dataset_path; };
+  EXPECT_EQ(paths({"--training.dataset_path", "a, b.txt", "--training.dataset_path=c/*.txt"}),
+            (StringList{"a, b.txt", "c/*.txt"}));
+  EXPECT_EQ(paths({"--training.dataset_path="}), StringList{});
+  EXPECT_EQ(paths({"--training.dataset_path=", "--training.dataset_path=a"}), StringList{"a"});
+  const TemporaryFile file("[training]\ndataset_path = [\"x\", \"y\"]\n");
+  EXPECT_EQ(paths({"--config", file.path()}), (StringList{"x", "y"}));
+  EXPECT_EQ(paths({"--config", file.path(), "--training.dataset_path=z"}), StringList{"z"});
+}
+
 TEST(CommandLine, LaterFilesWinOverEarlierOnesAndFlagsOverAll) {
   const TemporaryFile first(
-      "[training]\nsteps = 1\nseq_len = 16\nseed = 3\n[compile]\ndisable_passes = [\"a\"]\n");
+      "[training]\nsteps = 1\nseq_len = 16\nseed = 3\n"
+      "[compile]\ndisable_passes = [\"dce\"]\n");
   const TemporaryFile second("[training]\nsteps = 2\nseq_len = 32\n");
-  const Config config = ParseConfig({"--training.steps=5", "--compile.disable_passes=b", "--config",
-                                     first.path(), "--job.config_file=" + second.path()});
+  const Config config =
+      ParseConfig({"--training.steps=5", "--compile.disable_passes=cse", "--config", first.path(),
+                   "--job.config_file=" + second.path()});
   EXPECT_EQ(config.training.steps, 5);
   EXPECT_EQ(config.training.seq_len, 32);
   EXPECT_EQ(config.training.seed, 3);
-  EXPECT_EQ(config.compile.disable_passes, StringList{"b"});
+  EXPECT_EQ(config.compile.disable_passes, StringList{"cse"});
 }
 
 TEST(CommandLine, UnknownFlagSuggestsTheNearest) {

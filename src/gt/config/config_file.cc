@@ -1,11 +1,14 @@
 #include "gt/config/config_file.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "gt/base/error.h"
 #include "gt/base/read_file.h"
 #include "gt/base/text.h"
+#include "gt/config/near_config_files.h"
 #include "gt/config/toml.h"
 
 namespace gt {
@@ -55,11 +58,11 @@ std::string FlagText(const toml::Value& value) {
   return fmt::format("[{}]", Join(items, ","));
 }
 
-void SetFromEntry(const toml::Entry& entry, std::string_view file, const Dialect& dialect,
-                  Option& option, Problems& problems) {
+void SetFromEntry(const toml::Entry& entry, std::string_view file, Dialect& dialect, Option& option,
+                  Problems& problems) {
   const std::string where = fmt::format("{}:{}: {}", file, entry.line, entry.path);
   const std::string text = FlagText(entry.value);
-  const std::string translated = dialect.Translated(entry.path, text);
+  const std::string translated = dialect.Read(entry.path, text, where);
   if (translated == text) {
     option.SetFromToml(entry.value, where, problems);
   } else {
@@ -107,7 +110,7 @@ void ApplyDocument(const toml::Document& document, std::string_view file,
     } else if (!dialect.Take(entry.path, FlagText(entry.value),
                              fmt::format("{}:{}: {}", file, entry.line, entry.path))) {
       problems.Add(ErrorCode::kUnknownOption, "{}:{}: unknown key {}{}", file, entry.line,
-                   entry.path, DidYouMean(entry.path, OptionNames(groups)));
+                   entry.path, HintFor(entry.path, OptionNames(groups), "", &dialect));
     }
   }
   dialect.Apply(groups, problems);
@@ -128,12 +131,15 @@ void ApplyToml(std::string_view text, std::string_view file_name, std::vector<Op
   ApplyDocument(toml::Parse(text, file_name), file_name, groups, dialect, problems);
 }
 
-void ApplyTomlFile(const std::string& path, std::vector<OptionGroup>& groups, Dialect& dialect,
-                   Problems& problems) {
+void ApplyTomlFile(const std::string& path, std::string_view command,
+                   std::vector<OptionGroup>& groups, Dialect& dialect, Problems& problems) {
   try {
     ApplyToml(ReadConfigFile(path), path, groups, dialect, problems);
   } catch (const Error& error) {
-    problems.Add(error.code(), "{}", error.message());
+    std::error_code ignored;
+    const bool is_there = std::filesystem::exists(path, ignored);
+    problems.Add(error.code(), "{}{}", error.message(),
+                 is_there ? "" : NearConfigFiles(path, command));
   }
 }
 

@@ -19,9 +19,10 @@ std::string ReadConfigFile(const std::string& path);
 // not, since flags come later.
 void ApplyToml(std::string_view text, std::string_view file_name, std::vector<OptionGroup>& groups,
                Dialect& dialect, Problems& problems);
-// The same with whatever keeps the file from being read as one more problem.
-void ApplyTomlFile(const std::string& path, std::vector<OptionGroup>& groups, Dialect& dialect,
-                   Problems& problems);
+// The same, with an unreadable file reported as one more problem. For a file that does not exist it lists
+// similar ones, as command lines of `command`.
+void ApplyTomlFile(const std::string& path, std::string_view command,
+                   std::vector<OptionGroup>& groups, Dialect& dialect, Problems& problems);
 
 // All options, in the form ApplyToml reads.
 std::string OptionsAsToml(std::span<const OptionGroup> groups);

@@ -70,11 +70,7 @@ std::string ValueText(double value) { return FloatText(value); }
 std::string ValueText(const std::string& value) { return Quoted(value); }
 std::string ValueText(const StringList& value) { return ListText(value); }
 
-std::optional<bool> FromText(std::string_view text, bool*) {
-  if (text == "true") return true;
-  if (text == "false") return false;
-  return std::nullopt;
-}
+std::optional<bool> FromText(std::string_view text, bool*) { return BooleanFromText(text); }
 std::optional<std::int64_t> FromText(std::string_view text, std::int64_t*) {
   return ParseWhole<std::int64_t>(text);
 }
@@ -82,8 +78,13 @@ std::optional<double> FromText(std::string_view text, double*) { return ParseWho
 std::optional<std::string> FromText(std::string_view text, std::string*) {
   return std::string(text);
 }
-std::optional<StringList> FromText(std::string_view text, StringList*, bool whole) {
-  if (whole) return StringList{std::string(text)};
+StringList WholeItem(std::string_view text, const Limit& limit) {
+  if (limit.paths && text.empty()) return {};
+  return {std::string(text)};
+}
+
+std::optional<StringList> FromText(std::string_view text, const Limit& limit) {
+  if (limit.whole_items) return WholeItem(text, limit);
   StringList list = Split(text, ',');
   for (std::string& item : list) {
     item = std::string(Trim(item));
@@ -106,25 +107,34 @@ std::optional<double> FromToml(const toml::Value& value, double*) {
   if (const auto* number = std::get_if<double>(&value.data)) return *number;
   return std::nullopt;
 }
-std::optional<StringList> FromToml(const toml::Value& value, StringList*) {
+std::optional<StringList> FromToml(const toml::Value& value, const Limit& limit) {
+  const auto* alone = std::get_if<std::string>(&value.data);
+  if (alone != nullptr && limit.whole_items) return WholeItem(*alone, limit);
   const auto* array = std::get_if<toml::Array>(&value.data);
   if (array == nullptr) return std::nullopt;
   StringList list;
   for (const toml::Value& item : *array) {
     const auto* text = std::get_if<std::string>(&item.data);
     if (text == nullptr) return std::nullopt;
-    list.push_back(*text);
+    if (!limit.paths || !text->empty()) list.push_back(*text);
   }
   return list;
 }
 
+// Names are case-sensitive, except true and false.
+std::optional<std::size_t> IndexOf(const EnumBinding& e, std::string_view name) {
+  const std::optional<bool> boolean = BooleanFromText(name);
+  const std::string_view wanted = !boolean ? name : *boolean ? "true" : "false";
+  const auto found = std::find(e.names.begin(), e.names.end(), wanted);
+  if (found == e.names.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - e.names.begin());
+}
+
 void SetEnum(const EnumBinding& binding, std::string_view name, const std::string& where,
              Problems& problems) {
-  for (std::size_t i = 0; i < binding.names.size(); ++i) {
-    if (binding.names[i] == name) {
-      binding.set(i);
-      return;
-    }
+  if (const std::optional<std::size_t> index = IndexOf(binding, name)) {
+    binding.set(*index);
+    return;
   }
   const std::vector<std::string> names(binding.names.begin(), binding.names.end());
   problems.Add(ErrorCode::kBadOptionValue, "{}: expected one of {}, got {}{}", where,
@@ -140,22 +150,18 @@ Option::Option(std::string path, Binding binding, Limit limit, std::string help)
       help_(std::move(help)),
       default_text_(ShownText()) {}
 
-namespace {
-
-bool IsOneOf(const EnumBinding& e, std::string_view name) {
-  return std::find(e.names.begin(), e.names.end(), name) != e.names.end();
-}
-
-}  // namespace
-
 bool Option::is_flag() const {
-  if (const auto* choice = std::get_if<EnumBinding>(&binding_)) return IsOneOf(*choice, "true");
+  if (const auto* choice = std::get_if<EnumBinding>(&binding_)) {
+    return IndexOf(*choice, "true").has_value();
+  }
   return std::holds_alternative<bool*>(binding_);
 }
 
 bool Option::Names(std::string_view text) const {
-  if (const auto* choice = std::get_if<EnumBinding>(&binding_)) return IsOneOf(*choice, text);
-  return std::holds_alternative<bool*>(binding_) && (text == "true" || text == "false");
+  if (const auto* choice = std::get_if<EnumBinding>(&binding_)) {
+    return IndexOf(*choice, text).has_value();
+  }
+  return std::holds_alternative<bool*>(binding_) && BooleanFromText(text).has_value();
 }
 
 std::string Option::LimitText() const { return TextOf(limit_); }
@@ -172,6 +178,8 @@ std::string Option::Expected() const {
             return limit_.not_empty ? "text that is not empty" : "text";
           },
           [this](const StringList*) -> std::string {
+            if (limit_.paths) return "a path or a list of paths";
+            if (limit_.whole_items) return "a text or a list of texts";
             return limit_.not_empty ? "a list of at least one name" : "a list of names";
           },
           [](const EnumBinding& e) { return fmt::format("one of {}", Join(e.names, ", ")); },
@@ -186,6 +194,7 @@ std::string Option::Placeholder() const {
                         [](const double*) -> std::string { return "X"; },
                         [](const std::string*) -> std::string { return "TEXT"; },
                         [this](const StringList*) -> std::string {
+                          if (limit_.paths) return "PATH";
                           return limit_.whole_items ? "TEXT" : "A,B,...";
                         },
                         [](const EnumBinding& e) { return Join(e.names, "|"); },
@@ -220,7 +229,7 @@ void Option::SetFromText(std::string_view text, const std::string& where, bool a
                    constexpr bool kIsList = std::is_same_v<decltype(variable), StringList*>;
                    auto value = [&] {
                      if constexpr (kIsList)
-                       return FromText(text, variable, limit_.whole_items);
+                       return FromText(text, limit_);
                      else
                        return FromText(text, variable);
                    }();
@@ -252,7 +261,7 @@ void Option::SetFromToml(const toml::Value& value, const std::string& where, Pro
                    if (const auto* name = std::get_if<std::string>(&value.data)) {
                      SetEnum(e, *name, where, problems);
                    } else if (const auto* flag = std::get_if<bool>(&value.data);
-                              flag != nullptr && IsOneOf(e, ValueText(*flag))) {
+                              flag != nullptr && IndexOf(e, ValueText(*flag))) {
                      // For choices such as auto, false, true.
                      SetEnum(e, ValueText(*flag), where, problems);
                    } else {
@@ -260,7 +269,12 @@ void Option::SetFromToml(const toml::Value& value, const std::string& where, Pro
                    }
                  },
                  [&](auto* variable) {
-                   auto converted = FromToml(value, variable);
+                   auto converted = [&] {
+                     if constexpr (std::is_same_v<decltype(variable), StringList*>)
+                       return FromToml(value, limit_);
+                     else
+                       return FromToml(value, variable);
+                   }();
                    if (!converted) {
                      wrong_type();
                    } else if (!Allows(limit_, *converted)) {

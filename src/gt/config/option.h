@@ -27,8 +27,11 @@ struct Limit {
   bool min_excluded = false;
   bool max_excluded = false;
   bool not_empty = false;
-  // Of a list: each time the flag is given, its text is one item, commas and all.
+  // Of a list: each time the flag is given, its text is one item, commas and all. A config file may
+  // write a list of one item as the item alone.
   bool whole_items = false;
+  // Of such a list: the items are paths. An empty text is none, so that "--name=" is an empty list.
+  bool paths = false;
 };
 
 constexpr Limit Any() { return {}; }
@@ -41,6 +44,7 @@ constexpr Limit WithinBelow(double min, double max) {
 }
 constexpr Limit NotEmpty() { return {.not_empty = true}; }
 constexpr Limit WholeItems() { return {.whole_items = true}; }
+constexpr Limit Paths() { return {.whole_items = true, .paths = true}; }
 
 // An enum variable of any type, seen as an index into the names of its values.
 struct EnumBinding {

@@ -2,16 +2,16 @@
 // default, its name, the values it may have and its help.
 //
 //   struct BucketFsdpOptions {
-//     GT_OPTION(int64_t, prefetch, 1, AtLeast(0), "blocks that a gather starts ahead of its own");
+//     GT_OPTION(int64_t, fsdp_prefetch, 1, AtLeast(0), "blocks a gather starts ahead of its own");
 //     GT_END_OPTIONS(BucketFsdpOptions);
 //   };
 //
-// A pass declares its options this way, and so does a section of a job's configuration. A section
-// takes type, default and range of an option from the component that the option is for, and adds the
-// name and the help that users of the job see:
+// Passes declare their options this way, and so do the sections of a job's configuration. A section
+// takes the name, type, default and range of an option from the component that owns it, and adds the
+// help shown to users of the job:
 //
 //   struct CompileSection {
-//     GT_OPTION_OF(BucketFsdpOptions, prefetch, fsdp_prefetch, "with fsdp_bucketing: blocks ...");
+//     GT_OPTION_OF(BucketFsdpOptions, fsdp_prefetch, "with fsdp_bucketing: blocks ...");
 //     GT_SECTION(EpOverlapSection, ep_overlap, "cutting MoE modules into chunks");
 //     GT_END_OPTIONS(CompileSection);
 //   };
@@ -84,9 +84,8 @@ std::vector<OptionGroup> BindOptions(Options* options, std::string help = "") {
   GT_COLLECT_OPTION_ { collector.Add(#name, ::gt::Bind(&self->name), limit, help); } \
   type name = default_value
 
-#define GT_OPTION_OF(component, member, name, help)                                             \
-  GT_OPTION(decltype(component::member), name, component().member, component::member##_limit(), \
-            help)
+#define GT_OPTION_OF(component, name, help) \
+  GT_OPTION(decltype(component::name), name, component().name, component::name##_limit(), help)
 
 #define GT_SECTION(type, name, help)              \
   GT_COLLECT_OPTION_ {                            \

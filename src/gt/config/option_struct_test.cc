@@ -8,7 +8,7 @@ namespace gt::option_struct_test {
 namespace {
 
 struct PassOptions {
-  GT_OPTION(int64_t, chunks, 2, Within(2, 8), "into how many");
+  GT_OPTION(int64_t, num_chunks, 2, Within(2, 8), "into how many");
   GT_OPTION(StringList, names, {}, Any(), "which");
   GT_END_OPTIONS(PassOptions);
 };
@@ -20,7 +20,7 @@ struct InnerSection {
 
 struct Job {
   GT_OPTION(std::string, folder, "out", NotEmpty(), "where files go");
-  GT_OPTION_OF(PassOptions, chunks, num_chunks, "number of chunks");
+  GT_OPTION_OF(PassOptions, num_chunks, "number of chunks");
   GT_SECTION(InnerSection, inner, "what is inside");
   GT_END_OPTIONS(Job);
 };
@@ -31,7 +31,7 @@ TEST(OptionStruct, HasItsOptionsInTheOrderOfTheirLines) {
   ASSERT_EQ(groups.size(), 1u);
   EXPECT_EQ(groups[0].help, "all");
   ASSERT_EQ(groups[0].options.size(), 2u);
-  EXPECT_EQ(groups[0].options[0].path(), "chunks");
+  EXPECT_EQ(groups[0].options[0].path(), "num_chunks");
   EXPECT_EQ(groups[0].options[0].help(), "into how many");
   EXPECT_EQ(groups[0].options[0].Expected(), "an integer in [2, 8]");
   EXPECT_EQ(groups[0].options[1].path(), "names");
@@ -41,15 +41,15 @@ TEST(OptionStruct, SetsItsMembers) {
   PassOptions options;
   std::vector<OptionGroup> groups = BindOptions(&options);
   Problems problems;
-  groups[0].options[0].SetFromText("3", "chunks", /*append=*/false, problems);
+  groups[0].options[0].SetFromText("3", "num_chunks", /*append=*/false, problems);
   EXPECT_TRUE(problems.empty());
-  EXPECT_EQ(options.chunks, 3);
+  EXPECT_EQ(options.num_chunks, 3);
   EXPECT_NE(options, PassOptions());
 }
 
 TEST(OptionStruct, TakesDefaultAndRangeFromTheComponent) {
   Job job;
-  EXPECT_EQ(job.num_chunks, PassOptions().chunks);
+  EXPECT_EQ(job.num_chunks, PassOptions().num_chunks);
   const std::vector<OptionGroup> groups = BindOptions(&job);
   const Option& option = groups[0].options[1];
   EXPECT_EQ(option.path(), "num_chunks");

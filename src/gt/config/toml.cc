@@ -311,7 +311,18 @@ class Parser {
     }
     if (word == "inf" || word == "nan")
       Malformed("{}: {} is not a number to train with", path, word);
-    // The most common mistake, and one that deserves its cure: name = llama3.
+    MalformedWord(word, path);
+  }
+
+  // Common mistakes: missing quotes, and Python's True, False and None.
+  [[noreturn]] void MalformedWord(std::string_view word, const std::string& path) const {
+    if (const std::optional<bool> boolean = BooleanFromText(word)) {
+      Malformed("{} = {} is not a TOML value; write {} = {}, in lower case", path, word, path,
+                *boolean);
+    }
+    if (word == "None") {
+      Malformed("{} = {} is not a TOML value; leave the line out to keep the default", path, word);
+    }
     Malformed("{} = {} is not a TOML value; a string needs quotes: {} = {}", path, word, path,
               Quoted(word));
   }

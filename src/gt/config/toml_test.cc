@@ -93,6 +93,12 @@ TEST(Toml, SaysWhereAndWhatIsMalformed) {
   EXPECT_EQ(ErrorOf("name = llama3"),
             "t.toml:1: name = llama3 is not a TOML value; a string needs quotes: name = "
             "\"llama3\"");
+  EXPECT_EQ(ErrorOf("name = True"),
+            "t.toml:1: name = True is not a TOML value; write name = true, in lower case");
+  EXPECT_EQ(ErrorOf("name = FALSE"),
+            "t.toml:1: name = FALSE is not a TOML value; write name = false, in lower case");
+  EXPECT_EQ(ErrorOf("name = None"),
+            "t.toml:1: name = None is not a TOML value; leave the line out to keep the default");
   EXPECT_EQ(ErrorOf("a = \"\\q\""),
             "t.toml:1: unknown escape \\q in a string; use single quotes for text with "
             "backslashes");

@@ -22,6 +22,9 @@ class BatchSource {
   virtual nlohmann::json Place() const = 0;
   virtual void Seek(const nlohmann::json& place) = 0;
 
+  // See Loader::MeasureEpoch; does not touch the place.
+  virtual EpochSize MeasureEpoch() const = 0;
+
   // What the data is, between the number of files and their size: "text".
   virtual std::string Describe() const = 0;
   virtual bool is_shuffled() const = 0;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "gt/data/jsonl_line.h"
 #include "gt/data/text_units.h"
 
 namespace {
@@ -30,7 +31,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CheckUnits(gt::TextForm::kText, bytes);
   CheckUnits(gt::TextForm::kJsonl, bytes);
   const std::string_view line = bytes.substr(0, bytes.find('\n'));
-  const gt::JsonlText document = gt::ParseJsonlLine(line);
-  if (!document.problem.empty() && !document.text.empty()) std::abort();
+  for (const char* field : {"", "a", "a.b"}) {
+    const gt::JsonlText document = gt::ParseJsonlLine(line, field);
+    if (!document.problem.empty() && !document.text.empty()) std::abort();
+  }
   return 0;
 }

@@ -1,7 +1,9 @@
 #include "gt/data/loader.h"
 
 #include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "gt/base/byte_text.h"
@@ -19,7 +21,12 @@ void CheckOptions(const LoaderOptions& options) {
   GT_CHECK(options.world > 0 && options.rank >= 0 && options.rank < options.world,
            "rank {} of {} ranks", options.rank, options.world);
   GT_CHECK(options.prefetch >= 0, "{} batches ahead", options.prefetch);
+  GT_CHECK(!options.split.divides() || (options.split.held_out > 0 && options.split.held_out < 1),
+           "a share of {}", options.split.held_out);
 }
+
+// Keys of the saved job: the share of the data that is held out, and whether only that is read.
+constexpr const char *kHeldOut = "held_out", *kOnlyHeldOut = "only_held_out";
 
 std::string ValueText(const nlohmann::json* value) {
   if (!value) return "nothing";
@@ -33,12 +40,27 @@ const nlohmann::json* FindKey(const nlohmann::json& object, const std::string& k
 
 // What differs between a saved job and this one, in words.
 std::string DifferenceOf(const std::string& key, const nlohmann::json* saved,
-                         const nlohmann::json& here) {
+                         const nlohmann::json* here) {
   if (key == "files") {
-    return "the data files are not those it was saved with (their names or sizes differ)";
+    return "the data files (--training.dataset_path) are not those it was saved with (their names "
+           "or sizes "
+           "differ)";
   }
+  // What a user changes to change it back.
+  static const std::map<std::string, std::string, std::less<>> kFlags = {
+      {kHeldOut, "--validation.split"},
+      {"rows", "--training.local_batch_size"},
+      {"length", "--training.seq_len"},
+      {"seed", "--training.seed"},
+      {"shuffle", "--training.shuffle"},
+      {"text_field", "--training.text_field"},
+      {"bos_id", "bos_id of --model.tokenizer_path"},
+      {"eos_id", "eos_id of --model.tokenizer_path"},
+  };
+  const auto flag = kFlags.find(key);
+  const std::string name = flag == kFlags.end() ? key : flag->second;
   std::string text =
-      fmt::format("{} was {} and is {} now", key, ValueText(saved), ValueText(&here));
+      fmt::format("{} was {} and is {} now", name, ValueText(saved), ValueText(here));
   if (key == "world" || key == "rank") {
     text += " (a place in the data belongs to one rank of a fixed number of ranks)";
   }
@@ -50,11 +72,11 @@ std::string DifferenceOf(const std::string& key, const nlohmann::json* saved,
 class Loader::Impl {
  public:
   explicit Impl(LoaderOptions options)
-      : options_(std::move(options)), files_(FindDataFiles(options_.path)) {
+      : options_(std::move(options)), files_(FindDataFiles(options_.paths)) {
     CheckOptions(options_);
     source_ =
         files_.IsTokens() ? MakeTokenRows(files_, options_) : MakePackedText(files_, options_);
-    place_ = source_->Place();
+    first_place_ = place_ = source_->Place();
   }
 
   TokenBatch Next() {
@@ -68,17 +90,18 @@ class Loader::Impl {
   nlohmann::json State() const { return {{"job", Job()}, {"place", place_}}; }
 
   void Restore(const nlohmann::json& state) {
-    const nlohmann::json* job = state.is_object() ? FindKey(state, "job") : nullptr;
-    const nlohmann::json* place = state.is_object() ? FindKey(state, "place") : nullptr;
-    if (!job || !place || !job->is_object() || !place->is_object()) {
-      Fail(ErrorCode::kCheckpointMismatch,
-           "the saved state of the data has no \"job\" and \"place\": it is not one");
-    }
-    CheckJob(*job);
-    prefetcher_.reset();  // joins its thread, which uses source_
-    source_->Seek(*place);
-    place_ = source_->Place();
+    CheckJob(PartOf(state, "job"), {});
+    Seek(PartOf(state, "place"));
   }
+
+  void RequireSameData(const nlohmann::json& state) const {
+    CheckJob(PartOf(state, "job"), {"rows", "length", "rank", "world"});
+  }
+
+  void Rewind() { Seek(first_place_); }
+
+  EpochSize MeasureEpoch() const { return source_->MeasureEpoch(); }
+  bool has_tokens() const { return files_.IsTokens(); }
 
   double waited_seconds() const { return waited_; }
 
@@ -93,6 +116,21 @@ class Loader::Impl {
     TokenBatch batch;
     nlohmann::json place_after;
   };
+
+  static const nlohmann::json& PartOf(const nlohmann::json& state, const char* key) {
+    const nlohmann::json* part = state.is_object() ? FindKey(state, key) : nullptr;
+    if (!part || !part->is_object()) {
+      Fail(ErrorCode::kCheckpointMismatch,
+           "the saved state of the data has no \"job\" and \"place\": it is not one");
+    }
+    return *part;
+  }
+
+  void Seek(const nlohmann::json& place) {
+    prefetcher_.reset();  // joins its thread, which uses source_
+    source_->Seek(place);
+    place_ = source_->Place();
+  }
 
   Prepared TakePrepared() {
     if (options_.prefetch == 0) return Prepare();
@@ -120,29 +158,44 @@ class Loader::Impl {
     return prepared;
   }
 
-  // Everything that decides which batches are made.
+  // Everything that decides which batches are made. Newer options are left out at their defaults, so
+  // that older checkpoints match.
   nlohmann::json Job() const {
     const auto id = [](std::optional<int32_t> value) {
       return value ? nlohmann::json(*value) : nlohmann::json();
     };
-    return {{"files", fmt::format("{:016x}", files_.Fingerprint())},
-            {"kind", EnumName(files_.kind)},
-            {"rows", options_.rows},
-            {"length", options_.length},
-            {"seed", options_.seed},
-            {"shuffle", source_->is_shuffled()},
-            {"rank", options_.rank},
-            {"world", options_.world},
-            {"bos_id", id(options_.bos_id)},
-            {"eos_id", id(options_.eos_id)}};
+    nlohmann::json job = {{"files", fmt::format("{:016x}", files_.Fingerprint())},
+                          {"kind", EnumName(files_.kind)},
+                          {"rows", options_.rows},
+                          {"length", options_.length},
+                          {"seed", options_.seed},
+                          {"shuffle", source_->is_shuffled()},
+                          {"rank", options_.rank},
+                          {"world", options_.world},
+                          {"bos_id", id(options_.bos_id)},
+                          {"eos_id", id(options_.eos_id)}};
+    if (!options_.text_field.empty() && files_.kind == DataKind::kJsonl) {
+      job["text_field"] = options_.text_field;
+    }
+    if (options_.split.divides()) {
+      const bool has_held_out = options_.split.part == DataPart::kHeldOut;
+      job[has_held_out ? kOnlyHeldOut : kHeldOut] = options_.split.held_out;
+    }
+    return job;
   }
 
-  void CheckJob(const nlohmann::json& saved) const {
+  void CheckJob(const nlohmann::json& saved, const std::set<std::string>& ignored) const {
     std::vector<std::string> differences;
     const nlohmann::json job = Job();
-    for (const auto& [key, value] : job.items()) {
+    nlohmann::json keys = saved;
+    keys.update(job);
+    for (const auto& [key, value] : keys.items()) {
       const nlohmann::json* before = FindKey(saved, key);
-      if (!before || *before != value) differences.push_back(DifferenceOf(key, before, value));
+      const nlohmann::json* now = FindKey(job, key);
+      const bool is_same = before && now && *before == *now;
+      if (!is_same && !ignored.contains(key)) {
+        differences.push_back(DifferenceOf(key, before, now));
+      }
     }
     if (differences.empty()) return;
     Fail(ErrorCode::kCheckpointMismatch,
@@ -154,7 +207,8 @@ class Loader::Impl {
   LoaderOptions options_;
   DataFiles files_;
   std::unique_ptr<BatchSource> source_;  // belongs to the prefetcher's thread while there is one
-  nlohmann::json place_;                 // after the batch that was handed out last
+  nlohmann::json first_place_;
+  nlohmann::json place_;  // after the batch that was handed out last
   double waited_ = 0;
   std::unique_ptr<Prefetcher<Prepared>> prefetcher_;
 };
@@ -165,6 +219,10 @@ TokenBatch Loader::Next() { return impl_->Next(); }
 nlohmann::json Loader::State() const { return impl_->State(); }
 void Loader::Restore(const nlohmann::json& state) { impl_->Restore(state); }
 double Loader::waited_seconds() const { return impl_->waited_seconds(); }
+void Loader::RequireSameData(const nlohmann::json& state) const { impl_->RequireSameData(state); }
+void Loader::Rewind() { impl_->Rewind(); }
 std::string Loader::Describe() const { return impl_->Describe(); }
+EpochSize Loader::MeasureEpoch() const { return impl_->MeasureEpoch(); }
+bool Loader::has_tokens() const { return impl_->has_tokens(); }
 
 }  // namespace gt

@@ -7,64 +7,14 @@
 #include <set>
 #include <thread>
 
-#include "gt/data/data_test_util.h"
+#include "gt/data/loader_test_util.h"
 
 namespace gt::loader_test {
 namespace {
 
-using testing::DataFolder;
+using namespace loader_test_util;
 using testing::ErrorOf;
 using testing::ExpectError;
-using testing::kBos;
-using testing::kByteVocabulary;
-using testing::kEos;
-using testing::Npy;
-using testing::RawBytes;
-using Numbers = std::vector<int64_t>;
-
-LoaderOptions Options(const std::string& path, int64_t rows, int64_t length) {
-  LoaderOptions options;
-  options.path = path;
-  options.rows = rows;
-  options.length = length;
-  options.vocab_size = kByteVocabulary;
-  options.shuffle = LoaderShuffle::kOff;
-  options.prefetch = 0;
-  options.encode = testing::EncodeBytes;
-  return options;
-}
-
-LoaderOptions WithSpecials(LoaderOptions options) {
-  options.bos_id = kBos;
-  options.eos_id = kEos;
-  return options;
-}
-
-bool operator==(const TokenBatch& a, const TokenBatch& b) {
-  return a.rows == b.rows && a.length == b.length && a.tokens == b.tokens && a.labels == b.labels &&
-         a.positions == b.positions && a.valid_tokens == b.valid_tokens;
-}
-
-// Letters for bytes, '<' for bos, '>' for eos.
-std::string Spelled(const Numbers& tokens) {
-  std::string text;
-  for (const int64_t token : tokens) {
-    text += token == kBos ? '<' : token == kEos ? '>' : static_cast<char>(token);
-  }
-  return text;
-}
-
-std::string Jsonl(const std::vector<std::string>& documents) {
-  std::string lines;
-  for (const std::string& document : documents) lines += "{\"text\": \"" + document + "\"}\n";
-  return lines;
-}
-
-Numbers CountFrom(int64_t first, int64_t count) {
-  Numbers numbers;
-  for (int64_t i = 0; i < count; ++i) numbers.push_back(first + i);
-  return numbers;
-}
 
 TEST(LoaderTest, PacksDocumentsWithoutGaps) {
   DataFolder folder;
@@ -211,65 +161,9 @@ TEST(LoaderTest, ShuffledStreamsHaveEveryTokenAsALabel) {
   EXPECT_NE(batch.tokens[0] + 10, batch.tokens[10]);
 }
 
-// One case of the tests below: what data looks like on disk and how it is read.
-struct Case {
-  std::string name;
-  std::string file;
-  std::string bytes;
-  LoaderShuffle shuffle;
-};
-
-std::vector<Case> Cases() {
-  std::string text;
-  for (int i = 0; text.size() < 40'000; ++i) text += "line " + std::to_string(i) + "\n";
-  std::vector<std::string> documents;
-  for (int i = 0; i < 23; ++i)
-    documents.push_back(std::string(1 + i % 7, static_cast<char>('a' + i)));
-  const std::string lines = Jsonl(documents);
-  const std::string stream = Npy("<i8", "(98,)", RawBytes(CountFrom(0, 98)));
-  const std::string rows = Npy("<i8", "(14, 8)", RawBytes(CountFrom(0, 112)));
-  const std::string raw = RawBytes(CountFrom(1, 90));
-  std::vector<Case> cases;
-  for (const LoaderShuffle shuffle : {LoaderShuffle::kOff, LoaderShuffle::kOn}) {
-    cases.push_back({"text", "a.txt", text, shuffle});
-    cases.push_back({"lines", "a.jsonl", lines, shuffle});
-    cases.push_back({"stream", "a.npy", stream, shuffle});
-    cases.push_back({"rows", "a.npy", rows, shuffle});
-    cases.push_back({"raw", "a.bin", raw, shuffle});
-#ifdef GT_HAVE_ZLIB
-    cases.push_back({"gzipped text", "a.txt.gz", testing::Gzip(text), shuffle});
-    cases.push_back({"gzipped lines", "a.jsonl.gz", testing::Gzip(lines), shuffle});
-#endif
-#ifdef GT_HAVE_ZSTD
-    cases.push_back({"lines in zstd", "a.jsonl.zst", testing::Zstd(lines), shuffle});
-#endif
-  }
-  return cases;
-}
-
-// Calls `body` for every case, alone and as one of two ranks.
-template <typename Body>
-void ForEachCase(const Body& body) {
-  for (const Case& c : Cases()) {
-    DataFolder folder;
-    const bool is_long = c.bytes.size() > 10'000 || c.file == "a.txt.gz";
-    LoaderOptions options =
-        WithSpecials(Options(folder.Write(c.file, c.bytes), 2, is_long ? 1500 : 7));
-    options.shuffle = c.shuffle;
-    options.seed = 11;
-    for (const int64_t world : {1, 2}) {
-      options.world = world;
-      options.rank = world - 1;
-      SCOPED_TRACE(fmt::format("{}, {}shuffled, {} rank(s)", c.name,
-                               c.shuffle == LoaderShuffle::kOn ? "" : "un", world));
-      body(options);
-    }
-  }
-}
-
 TEST(LoaderTest, ResumesExactlyAtEveryPlace) {
   constexpr int kBatches = 24;  // several epochs of each case
-  ForEachCase([](LoaderOptions options) {
+  ForEachCase([](const LoaderOptions& options) {
     Loader whole(options);
     std::vector<TokenBatch> batches;
     std::vector<std::string> states = {whole.State().dump()};
@@ -279,6 +173,10 @@ TEST(LoaderTest, ResumesExactlyAtEveryPlace) {
       EXPECT_LT(states.back().size(), 400u);
     }
     Loader restored(options);
+    restored.Next();
+    restored.Rewind();
+    EXPECT_EQ(restored.State().dump(), states[0]);
+    ASSERT_TRUE(restored.Next() == batches[0]);
     for (int start = kBatches - 2; start >= 0; --start) {
       restored.Restore(nlohmann::json::parse(states[start]));
       EXPECT_EQ(restored.State().dump(), states[start]);
@@ -340,18 +238,43 @@ TEST(LoaderTest, RefusesTheStateOfAnotherJob) {
     Loader other(changed);
     ExpectError(ErrorOf([&] { other.Restore(state); }), ErrorCode::kCheckpointMismatch, {part});
   };
-  refused([](LoaderOptions& o) { o.length = 5; }, "length was 4 and is 5 now");
-  refused([](LoaderOptions& o) { o.rows = 1; }, "rows was 2 and is 1 now");
-  refused([](LoaderOptions& o) { o.seed = 1; }, "seed was 0 and is 1 now");
-  refused([](LoaderOptions& o) { o.shuffle = LoaderShuffle::kOn; }, "shuffle was false");
-  refused([](LoaderOptions& o) { o.eos_id = 0; }, "eos_id was null and is 0 now");
+  refused([](LoaderOptions& o) { o.length = 5; }, "--training.seq_len was 4 and is 5 now");
+  refused([](LoaderOptions& o) { o.rows = 1; }, "--training.local_batch_size was 2 and is 1 now");
+  refused([](LoaderOptions& o) { o.seed = 1; }, "--training.seed was 0 and is 1 now");
+  refused([](LoaderOptions& o) { o.shuffle = LoaderShuffle::kOn; }, "--training.shuffle was false");
+  refused([](LoaderOptions& o) { o.eos_id = 0; },
+          "eos_id of --model.tokenizer_path was null and is 0 now");
   refused([](LoaderOptions& o) { o.rank = 1; }, "rank was 0 and is 1 now (a place in the data");
   refused([](LoaderOptions& o) { o.world = 3; }, "world was 2 and is 3 now (a place in the data");
   refused(
       [&](LoaderOptions& o) {
-        o.path = folder.Write("b.jsonl", Jsonl({"abc", "de", "fg"}));
+        o.paths = {folder.Write("b.jsonl", Jsonl({"abc", "de", "fg"}))};
       },
       "names or sizes differ");
+  refused([](LoaderOptions& o) { o.split = kTrainingPart; }, "--validation.split was nothing");
+  refused([](LoaderOptions& o) { o.text_field = "text"; }, "text_field was nothing");
+  // And the other way round.
+  options.world = 1;
+  options.split = kTrainingPart;
+  const nlohmann::json divided = Loader(options).State();
+  options.split = {};
+  Loader whole(options);
+  ExpectError(ErrorOf([&] { whole.Restore(divided); }), ErrorCode::kCheckpointMismatch,
+              {"--validation.split was 0.3 and is nothing now"});
+}
+
+// When the number of ranks changes, places mean nothing, but the data must be the same.
+TEST(LoaderTest, RefusesOtherDataOnAnyNumberOfRanks) {
+  DataFolder folder;
+  LoaderOptions options = Options(folder.Write("a.jsonl", Jsonl({"abc", "de", "fg"})), 2, 4);
+  const nlohmann::json state = Loader(options).State();
+  options.world = 2;
+  options.rank = 1;
+  options.rows = 1;
+  EXPECT_NO_THROW(Loader(options).RequireSameData(state));
+  options.seed = 5;
+  ExpectError(ErrorOf([&] { Loader(options).RequireSameData(state); }),
+              ErrorCode::kCheckpointMismatch, {"--training.seed was 0 and is 5 now"});
 }
 
 TEST(LoaderTest, RefusesDamagedStates) {
@@ -402,6 +325,10 @@ TEST(LoaderTest, IdsOutsideOfTheVocabularyAreNamed) {
   options.eos_id = 100;
   ExpectError(ErrorOf([&] { Loader loader(options); }), ErrorCode::kTokenOutOfVocabulary,
               {"eos", "100"});
+  // Before the first text has such an id, if it is known that some will.
+  options.tokenizer_size = 101;
+  ExpectError(ErrorOf([&] { Loader loader(options); }), ErrorCode::kTokenOutOfVocabulary,
+              {"the tokenizer makes ids up to 100, but the model's vocabulary has 100 entries"});
   options =
       Options(folder.Write("a.npy", Npy("<u2", "(3,)", RawBytes<uint16_t>({1, 2, 300}))), 1, 2);
   ExpectError(ErrorOf([&] { Loader(options).Next(); }), ErrorCode::kTokenOutOfVocabulary,
@@ -439,15 +366,18 @@ TEST(LoaderTest, RowsOfAnotherLengthAreRefusedWithBothNumbers) {
 
 TEST(LoaderTest, ErrorsOfTheBackgroundThreadSurfaceInOrder) {
   DataFolder folder;
-  LoaderOptions options =
-      Options(folder.Write("a.jsonl", Jsonl({"abcd", "efgh"}) + "broken\n"), 1, 3);
+  // So many files that not all of them are looked at beforehand.
+  for (int i = 10; i < 74; ++i) folder.Write(fmt::format("{}.jsonl", i), Jsonl({""}));
+  folder.Write("10.jsonl", Jsonl({"abcd", "efgh"}));
+  folder.Write("74.jsonl", Jsonl({""}) + "\nbroken\n");
+  LoaderOptions options = Options(folder.path(), 1, 3);
   for (const int64_t prefetch : {0, 1, 8}) {
     options.prefetch = prefetch;
     Loader loader(options);
     EXPECT_EQ(Spelled(loader.Next().tokens), "abc");
     EXPECT_EQ(Spelled(loader.Next().tokens), "def");
     for (int again = 0; again < 2; ++again) {
-      ExpectError(ErrorOf([&] { loader.Next(); }), ErrorCode::kBadData, {"a.jsonl:3", "not JSON"});
+      ExpectError(ErrorOf([&] { loader.Next(); }), ErrorCode::kBadData, {"74.jsonl:3", "not JSON"});
       if (prefetch == 0) break;
     }
   }

@@ -1,9 +1,13 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "gt/base/error.h"
 #include "gt/data/batch_source.h"
+#include "gt/data/document_check.h"
 #include "gt/data/packer.h"
+#include "gt/data/text_epoch.h"
 
 namespace gt {
 namespace {
@@ -21,12 +25,19 @@ class PackedText : public BatchSource {
       : kind_(files.kind),
         rows_(options.rows),
         length_(options.length),
-        is_shuffled_(options.shuffle != LoaderShuffle::kOff),
-        packer_(MakeUnits(files, options), {.length = options.length,
-                                            .vocab_size = options.vocab_size,
-                                            .bos_id = options.bos_id,
-                                            .eos_id = options.eos_id,
-                                            .encode = options.encode}) {}
+        order_{.shuffle = options.shuffle != LoaderShuffle::kOff,
+               .seed = options.seed,
+               .rank = options.rank,
+               .world = options.world},
+        files_(static_cast<double>(std::count_if(files.files.begin(), files.files.end(),
+                                                 [](const DataFile& f) { return f.size > 0; }))),
+        is_divided_(options.split.divides()),
+        options_{.length = options.length,
+                 .vocab_size = options.vocab_size,
+                 .bos_id = options.bos_id,
+                 .eos_id = options.eos_id,
+                 .encode = options.encode},
+        packer_(MakeUnits(files, options), options_) {}
 
   void Fill(TokenBatch& batch) override {
     for (int64_t at = 0; at < rows_ * length_; at += length_) {
@@ -51,23 +62,39 @@ class PackedText : public BatchSource {
                   .token = PlaceNumber(place, "token")});
   }
 
+  EpochSize MeasureEpoch() const override {
+    // If pieces continue, a file is one document, or several if some of its pieces are held out.
+    const bool joins_pieces = kind_ == DataKind::kText && order_.ContinuesFiles();
+    std::optional<double> documents;
+    if (joins_pieces && !is_divided_) documents = files_;
+    EpochSize size = MeasureText(packer_.source().Sample(kSampleBytes), options_, documents);
+    if (joins_pieces && is_divided_) size.tokens_are_counted = false;
+    size.what = UnitsText(kind_);
+    return size;
+  }
+
   std::string Describe() const override { return std::string(EnumName(kind_)); }
-  bool is_shuffled() const override { return is_shuffled_; }
+  bool is_shuffled() const override { return order_.shuffle; }
 
  private:
-  static std::unique_ptr<UnitSource> MakeUnits(const DataFiles& files,
-                                               const LoaderOptions& options) {
-    const UnitOrder order{.shuffle = options.shuffle != LoaderShuffle::kOff,
-                          .seed = options.seed,
-                          .rank = options.rank,
-                          .world = options.world};
-    return files.IsCompressed() ? MakeStreamedSource(files, order)
-                                : MakeIndexedSource(files, order);
+  static constexpr std::size_t kSampleBytes = std::size_t{128} << 10;
+
+  std::unique_ptr<UnitSource> MakeUnits(const DataFiles& files,
+                                        const LoaderOptions& options) const {
+    const UnitChoice choice{.split = options.split, .text_field = options.text_field};
+    // The loader of the training part has checked the lines already.
+    const bool is_checked = options.split.part == DataPart::kHeldOut;
+    if (files.kind == DataKind::kJsonl && !is_checked) CheckDocuments(files, options.text_field);
+    return files.IsCompressed() ? MakeStreamedSource(files, order_, choice)
+                                : MakeIndexedSource(files, order_, choice);
   }
 
   DataKind kind_;
   int64_t rows_, length_;
-  bool is_shuffled_;
+  UnitOrder order_;
+  double files_;  // that are not empty
+  bool is_divided_;
+  PackerOptions options_;
   Packer packer_;
 };
 
@@ -75,6 +102,13 @@ class PackedText : public BatchSource {
 
 std::unique_ptr<BatchSource> MakePackedText(const DataFiles& files, const LoaderOptions& options) {
   GT_CHECK(options.encode != nullptr, "text needs a tokenizer");
+  if (options.tokenizer_size > options.vocab_size) {
+    Fail(ErrorCode::kTokenOutOfVocabulary,
+         "the tokenizer makes ids up to {}, but the model's vocabulary has {} entries; use the "
+         "tokenizer that the model was made for (--model.tokenizer_path), or a larger "
+         "--model.vocab_size",
+         options.tokenizer_size - 1, options.vocab_size);
+  }
   CheckSpecialId(options.bos_id, "bos", options.vocab_size);
   CheckSpecialId(options.eos_id, "eos", options.vocab_size);
   return std::make_unique<PackedText>(files, options);

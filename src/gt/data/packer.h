@@ -38,6 +38,7 @@ class Packer {
   void NextRow(int64_t* tokens, int64_t* labels, int64_t* positions);
 
   const PackerPlace& place() const { return place_; }
+  const UnitSource& source() const { return *source_; }
   // Retokenizes the unit at `place` and continues at its token.
   void Seek(const PackerPlace& place);
 

@@ -2,87 +2,15 @@
 #include <optional>
 #include <vector>
 
-#include "gt/base/byte_stream.h"
-#include "gt/base/byte_text.h"
 #include "gt/base/error.h"
+#include "gt/data/jsonl_line.h"
 #include "gt/data/permutation.h"
-#include "gt/data/text_units.h"
+#include "gt/data/unit_reader.h"
+#include "gt/data/unit_sample.h"
 #include "gt/data/unit_source.h"
 
 namespace gt {
 namespace {
-
-// Cuts the bytes of a stream into units.
-class UnitReader {
- public:
-  UnitReader(TextForm form, const DataFile& file)
-      : form_(form),
-        path_(file.path.string()),
-        stream_(OpenByteStream(file.path, file.compression)) {
-    Grow(kFirstRead);
-    begin_ = ByteOrderMarkLength(buffer_);
-  }
-
-  // False at the end. The unit stays valid until the next call of anything here.
-  bool Next(std::string_view& unit) {
-    while (!AtEnd()) {
-      const std::string_view rest = std::string_view(buffer_).substr(begin_);
-      if (const auto length = UnitLength(form_, rest, complete_)) {
-        unit = rest.substr(0, *length);
-        line_ = next_line_;
-        next_line_ += form_ == TextForm::kJsonl;
-        begin_ += *length;
-        if (form_ == TextForm::kText || !IsBlank(unit)) return true;
-      } else {
-        RefuseEndlessLine(rest);
-        // Grows by the size of what could not be cut: then a long line is searched for its end a
-        // few times, not once for every read.
-        Grow(std::max(rest.size(), kFirstRead));
-      }
-    }
-    return false;
-  }
-
-  // Whether the unit returned last was the last one; for text, where no unit is blank.
-  bool AtEnd() {
-    if (begin_ == buffer_.size() && !complete_) Grow(kFirstRead);
-    return begin_ == buffer_.size();
-  }
-
-  int64_t line() const { return line_; }  // of the unit returned last; JSON lines only
-
- private:
-  static constexpr std::size_t kFirstRead = std::size_t{1} << 18;
-
-  void RefuseEndlessLine(std::string_view rest) const {
-    if (rest.size() < kLineMost) return;
-    Fail(ErrorCode::kBadData,
-         "{}:{}: the line is longer than {}; is this file really made of lines?", path_, next_line_,
-         DecimalByteText(kLineMost));
-  }
-
-  void Grow(std::size_t count) {
-    buffer_.erase(0, begin_);
-    begin_ = 0;
-    std::size_t size = buffer_.size();
-    buffer_.resize(size + count);
-    // A stream gives what it has at hand, which may be little.
-    while (size < buffer_.size() && !complete_) {
-      const std::size_t got = stream_->Read(buffer_.data() + size, buffer_.size() - size);
-      complete_ = got == 0;
-      size += got;
-    }
-    buffer_.resize(size);
-  }
-
-  TextForm form_;
-  std::string path_;
-  std::unique_ptr<ByteStream> stream_;
-  std::string buffer_;
-  std::size_t begin_ = 0;
-  bool complete_ = false;
-  int64_t line_ = 1, next_line_ = 1;
-};
 
 // Units that are in memory together and can be shuffled.
 class Block {
@@ -92,11 +20,13 @@ class Block {
     text_.clear();
     ends_.clear();
     lines_.clear();
+    starts_document_.clear();
     std::string_view unit;
     while (size() < kBlockUnits && text_.size() < kBlockBytes && reader.Next(unit)) {
       text_ += unit;
       ends_.push_back(text_.size());
       lines_.push_back(reader.line());
+      starts_document_.push_back(reader.starts_document());
     }
     return size() > 0;
   }
@@ -107,21 +37,25 @@ class Block {
     return std::string_view(text_).substr(begin, ends_[i] - begin);
   }
   int64_t Line(int64_t i) const { return lines_[i]; }
+  bool StartsDocument(int64_t i) const { return starts_document_[i]; }
 
  private:
   std::string text_;  // of all units, one after another
   std::vector<std::size_t> ends_;
   std::vector<int64_t> lines_;
+  std::vector<bool> starts_document_;
 };
 
 class StreamedSource : public UnitSource {
  public:
-  StreamedSource(const DataFiles& files, const UnitOrder& order)
-      : form_(files.kind == DataKind::kJsonl ? TextForm::kJsonl : TextForm::kText),
+  StreamedSource(const DataFiles& files, const UnitOrder& order, const UnitChoice& choice)
+      : form_(FormOf(files.kind)),
         data_(files),
         order_(order),
+        choice_(choice),
         file_order_(0, 0),
         unit_order_(0, 0) {
+    if (choice.split.divides()) RequirePart();
     StartEpoch(0);
   }
 
@@ -137,8 +71,10 @@ class StreamedSource : public UnitSource {
     if (form_ == TextForm::kJsonl) {
       unit.text = ReadDocument(unit.text);
     } else if (order_.ContinuesFiles()) {
-      unit.starts_document = place_.block == 0 && in_block_ == 0;
-      unit.ends_document = in_block_ + 1 == block_.size() && reader_->AtEnd();
+      const int64_t next = in_block_ + 1;
+      unit.starts_document = block_.StartsDocument(in_block_);
+      unit.ends_document =
+          next < block_.size() ? block_.StartsDocument(next) : reader_->EndsDocument();
     }
     epoch_has_units_ = true;
     place_.unit += 1;
@@ -166,6 +102,8 @@ class StreamedSource : public UnitSource {
     return fmt::format("{}:{}", FilePath(), block_.Line(in_block_));
   }
 
+  UnitSample Sample(std::size_t bytes) const override { return SampleFiles(data_, choice_, bytes); }
+
  private:
   int64_t FileCount() const { return static_cast<int64_t>(data_.files.size()); }
   int64_t FileIndex(int64_t position) const {
@@ -179,7 +117,7 @@ class StreamedSource : public UnitSource {
   }
 
   std::string_view ReadDocument(std::string_view line) {
-    document_ = ParseJsonlLine(line);
+    document_ = ParseJsonlLine(line, choice_.text_field);
     if (!document_.problem.empty()) {
       Fail(ErrorCode::kBadData, "{}: the line {}", Where(), document_.problem);
     }
@@ -198,7 +136,7 @@ class StreamedSource : public UnitSource {
   void OpenFile(int64_t position) {
     place_.file = position;
     blocks_read_ = 0;
-    reader_.emplace(form_, data_.files[FileIndex(position)]);
+    reader_.emplace(form_, data_.files[FileIndex(position)], choice_.split);
   }
 
   // The next block of the open file; false when it has no more.
@@ -226,15 +164,28 @@ class StreamedSource : public UnitSource {
 
   void RequireUnits() const {
     if (epoch_has_units_) return;
-    if (place_.block_begin == 0) {
-      Fail(ErrorCode::kDataUnreadable, "the data in '{}' is empty: it has no text at all",
-           data_.name);
+    const int64_t units = place_.block_begin;
+    if (units == 0) FailEmpty();
+    RequireItems(choice_.split, units, units, order_.world, UnitsText(data_.kind), data_.name);
+  }
+
+  // Otherwise a part that is too small would only be noticed after reading all data.
+  void RequirePart() const {
+    int64_t own = 0, all = 0;
+    for (const DataFile& file : data_.files) {
+      UnitReader reader(form_, file, choice_.split);
+      std::string_view unit;
+      while (own < order_.world && reader.Next(unit)) ++own;
+      all += reader.units_seen();
+      if (own == order_.world) return;
     }
-    Fail(ErrorCode::kDataUnreadable,
-         "the data in '{}' has {} {}, too few for {} ranks to get one each; use more data or fewer "
-         "ranks",
-         data_.name, place_.block_begin, form_ == TextForm::kJsonl ? "documents" : "pieces of text",
-         order_.world);
+    if (all == 0) FailEmpty();
+    RequireItems(choice_.split, own, all, order_.world, UnitsText(data_.kind), data_.name);
+  }
+
+  [[noreturn]] void FailEmpty() const {
+    Fail(ErrorCode::kDataUnreadable, "the data in '{}' is empty: it has no text at all",
+         data_.name);
   }
 
   [[noreturn]] void Lost(const UnitPlace& place) const {
@@ -247,6 +198,7 @@ class StreamedSource : public UnitSource {
   TextForm form_;
   DataFiles data_;
   UnitOrder order_;
+  UnitChoice choice_;
   uint64_t epoch_seed_ = 0;
   Permutation file_order_;  // of this epoch
   std::optional<UnitReader> reader_;
@@ -261,8 +213,9 @@ class StreamedSource : public UnitSource {
 
 }  // namespace
 
-std::unique_ptr<UnitSource> MakeStreamedSource(const DataFiles& files, const UnitOrder& order) {
-  return std::make_unique<StreamedSource>(files, order);
+std::unique_ptr<UnitSource> MakeStreamedSource(const DataFiles& files, const UnitOrder& order,
+                                               const UnitChoice& choice) {
+  return std::make_unique<StreamedSource>(files, order, choice);
 }
 
 }  // namespace gt

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <optional>
-#include <string>
 #include <string_view>
 
 namespace gt {
@@ -31,13 +30,5 @@ std::size_t ByteOrderMarkLength(std::string_view bytes);
 
 // Lines of nothing but space between documents are no documents.
 bool IsBlank(std::string_view line);
-
-// The text of a line of a JSON lines file: the string in field "text", or else in "content". What
-// is wrong with a line that has none is returned as `problem`, to be put after file and line.
-struct JsonlText {
-  std::string text;
-  std::string problem;  // empty when all is well
-};
-JsonlText ParseJsonlLine(std::string_view line);
 
 }  // namespace gt

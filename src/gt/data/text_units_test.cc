@@ -68,38 +68,5 @@ TEST(TextUnitsTest, APartOfTheFileNeverDecidesOtherwise) {
   }
 }
 
-TEST(TextUnitsTest, FindsTheText) {
-  EXPECT_EQ(ParseJsonlLine(R"({"text": "a\u00e9\n"})").text, "a\xC3\xA9\n");
-  EXPECT_EQ(ParseJsonlLine(R"({"id": 7, "content": "b", "meta": {"text": "no"}})").text, "b");
-  EXPECT_EQ(ParseJsonlLine(R"({"content": "b", "text": "a"})").text, "a");
-  EXPECT_EQ(ParseJsonlLine(R"({"list": [{"text": "no"}], "text": ""})").text, "");
-  EXPECT_EQ(ParseJsonlLine(R"({"text": ""})").problem, "");
-  EXPECT_EQ(ParseJsonlLine("\xEF\xBB\xBF{\"text\": \"marked\"}\r\n").text, "marked");
-}
-
-std::string ProblemOf(std::string_view line) { return ParseJsonlLine(line).problem; }
-
-TEST(TextUnitsTest, SaysWhatIsWrongWithALine) {
-  EXPECT_EQ(ProblemOf(R"({"title": "x"})"), R"(has neither a field "text" nor "content")");
-  EXPECT_EQ(ProblemOf(R"({"text": 7})"), R"(has a number in "text", where the text should be)");
-  EXPECT_EQ(ProblemOf(R"({"content": null})"),
-            R"(has null in "content", where the text should be)");
-  EXPECT_EQ(ProblemOf(R"({"text": {"text": "x"}})"),
-            R"(has an object in "text", where the text should be)");
-  EXPECT_EQ(ProblemOf(R"({"text": ["x"]})"), R"(has an array in "text", where the text should be)");
-  EXPECT_TRUE(ProblemOf(R"(["x"])").starts_with("is an array, not an object; each line"));
-  EXPECT_TRUE(ProblemOf(R"("x")").starts_with("is a string, not an object"));
-  EXPECT_TRUE(ProblemOf(R"({"text": "x)").starts_with("is not JSON (column "));
-  EXPECT_TRUE(ProblemOf(R"({"text": "x"} {)").starts_with("is not JSON (column "));
-  EXPECT_TRUE(ProblemOf("{\"text\": \"\xFF\"}").starts_with("is not JSON (column "));
-  EXPECT_TRUE(ProblemOf("").starts_with("is not JSON"));
-}
-
-TEST(TextUnitsTest, DeepNestingIsNoTrouble) {
-  const std::string deep =
-      R"({"x": )" + std::string(1'000'000, '[') + std::string(1'000'000, ']') + R"(, "text": "a"})";
-  EXPECT_EQ(ParseJsonlLine(deep).text, "a");
-}
-
 }  // namespace
 }  // namespace gt::text_units_test

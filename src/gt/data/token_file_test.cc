@@ -16,7 +16,7 @@ using testing::Npy;
 using testing::RawBytes;
 
 TokenFile Open(const std::string& path, int64_t vocab_size = 1000) {
-  const DataFiles files = FindDataFiles(path);
+  const DataFiles files = FindDataFiles({path});
   return TokenFile(files.files[0], files.kind, vocab_size);
 }
 

@@ -92,7 +92,9 @@ class TokenRows : public BatchSource {
         come_as_rows_(files_.files()[0].row_width() > 0),
         is_shuffled_(options.shuffle == LoaderShuffle::kOn ||
                      (options.shuffle == LoaderShuffle::kAuto && !come_as_rows_)),
-        order_(RowsOfEpoch(), is_shuffled_, options.seed),
+        split_(options.split),
+        rows_of_part_(Divide()),
+        order_(std::max<int64_t>(1, rows_of_part_.size()), is_shuffled_, options.seed),
         row_(static_cast<std::size_t>(length_ + 1)) {
     CheckWidths();
     CheckSizes();
@@ -129,16 +131,41 @@ class TokenRows : public BatchSource {
   std::string Describe() const override {
     const std::string_view type = EnumName(files_.files()[0].type());
     if (!come_as_rows_) return fmt::format("a stream of {} tokens ({})", files_.size(), type);
-    return fmt::format("{} rows of {} tokens ({})", RowsOfEpoch(), length_ + 1, type);
+    return fmt::format("{} rows of {} tokens ({})", AllRows(), length_ + 1, type);
+  }
+
+  EpochSize MeasureEpoch() const override {
+    const auto rows = static_cast<double>(rows_of_part_.size());
+    EpochSize size;
+    size.what = come_as_rows_ ? "rows" : "windows";
+    size.samples = rows;
+    // In order, a stream goes on across its end.
+    const bool is_endless = !come_as_rows_ && !is_shuffled_ && !split_.divides();
+    size.tokens = come_as_rows_ || split_.divides() ? rows * static_cast<double>(length_)
+                                                    : static_cast<double>(files_.size());
+    size.sequences = is_endless ? size.tokens / static_cast<double>(length_) : rows;
+    return size;
   }
 
   bool is_shuffled() const override { return is_shuffled_; }
 
  private:
-  // Of a stream: windows that have every token but the first as a label.
-  int64_t RowsOfEpoch() const {
+  // The windows of a stream have every token but the first as a label. The last window wraps around
+  // to the first tokens; with a split it is left out, because those may be of the other part.
+  int64_t AllRows() const {
     if (come_as_rows_) return files_.size() / (length_ + 1);
+    if (split_.divides()) return (files_.size() - 1) / length_;
     return std::max<int64_t>(1, (files_.size() - 1 + length_ - 1) / length_);
+  }
+
+  PartNumbers Divide() const {
+    std::vector<int64_t> held_out;
+    const int64_t rows = AllRows();
+    for (int64_t row = 0; split_.divides() && row < rows; ++row) {
+      const bool is_own = split_.HasRow(row);
+      if (is_own == (split_.part == DataPart::kHeldOut)) held_out.push_back(row);
+    }
+    return {split_.part, rows, std::move(held_out)};
   }
 
   void CheckWidths() const {
@@ -162,20 +189,17 @@ class TokenRows : public BatchSource {
            "the data in '{}' is {} token, and predicting one from another needs at least 2", name_,
            files_.size());
     }
-    if (RowsOfEpoch() < world_) {
-      Fail(ErrorCode::kDataUnreadable,
-           "the data in '{}' has {} rows of {} tokens, too few for {} ranks to get one each; use "
-           "more data or fewer ranks",
-           name_, RowsOfEpoch(), length_ + 1, world_);
-    }
+    RequireItems(split_, rows_of_part_.size(), AllRows(), world_,
+                 fmt::format("rows of {} tokens", length_ + 1), name_);
   }
 
   // The first token of the row at `position` in the order of all epochs.
   int64_t BeginOf(int64_t position) {
-    if (come_as_rows_) return order_.RowAt(position) * (length_ + 1);
     // In order, a stream goes on across its end, so that no row is repeated or cut.
-    if (!is_shuffled_) return position * length_ % files_.size();
-    return order_.RowAt(position) * length_;
+    if (!come_as_rows_ && !is_shuffled_ && !split_.divides()) {
+      return position * length_ % files_.size();
+    }
+    return rows_of_part_(order_.RowAt(position)) * (come_as_rows_ ? length_ + 1 : length_);
   }
 
   void ReadRow(int64_t begin) {
@@ -202,6 +226,8 @@ class TokenRows : public BatchSource {
   TokenFiles files_;
   bool come_as_rows_;
   bool is_shuffled_;
+  DataSplit split_;
+  PartNumbers rows_of_part_;
   RowOrder order_;
   int64_t step_ = 0;
   std::vector<int64_t> row_;

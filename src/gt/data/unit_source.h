@@ -6,8 +6,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "gt/data/data_split.h"
 #include "gt/data/files.h"
+#include "gt/data/text_units.h"
 
 namespace gt {
 
@@ -27,7 +30,8 @@ struct UnitPlace {
 struct Unit {
   UnitPlace place;
   std::string_view text;  // valid until the next call of Next() or Seek()
-  // Both true unless the unit is a piece of a text file that is read in order by one rank.
+  // Both true unless the unit is a piece of a text file that is read in order by one rank. Where
+  // pieces are held out, the text before and after them is two documents.
   bool starts_document = true;
   bool ends_document = true;
 };
@@ -40,6 +44,27 @@ struct UnitOrder {
 
   // Pieces of a file follow one another only where nobody reorders them or takes some of them away.
   bool ContinuesFiles() const { return !shuffle && world == 1; }
+};
+
+// Which units a source has, and which field of a JSON line has the text (data/jsonl_line.h).
+struct UnitChoice {
+  DataSplit split;
+  std::string text_field;
+};
+
+// A sample of units, to estimate the size of an epoch.
+struct UnitSample {
+  struct Text {
+    std::string text;
+    double bytes = 0;  // its size in the file, uncompressed
+    std::string file;
+  };
+  std::vector<Text> texts;
+  bool is_everything = false;  // all units, uncut
+  // Totals of an epoch, over all ranks.
+  double units = 0;
+  bool units_are_counted = false;
+  double bytes = 0;
 };
 
 class UnitSource {
@@ -56,18 +81,33 @@ class UnitSource {
 
   // File and place of the unit that Next() returned last, for messages: "data/a.jsonl:17".
   virtual std::string Where() const = 0;
+
+  // Takes about `bytes` of text from all over the data. Does not affect Next(). Skips units without a
+  // text, which are errors when they are read.
+  virtual UnitSample Sample(std::size_t bytes) const = 0;
 };
 
 // Plain files are mapped and read once to find their units, so that they can be shuffled as a whole
 // and entered anywhere.
-std::unique_ptr<UnitSource> MakeIndexedSource(const DataFiles& files, const UnitOrder& order);
+std::unique_ptr<UnitSource> MakeIndexedSource(const DataFiles& files, const UnitOrder& order,
+                                              const UnitChoice& choice = {});
 
 // For compressed files, or a mix of compressed and plain ones. They are read front to back, in an
 // order of files drawn anew for each epoch; the units are shuffled within blocks, which hold
 // kBlockUnits units of one file, or fewer where these are large.
-std::unique_ptr<UnitSource> MakeStreamedSource(const DataFiles& files, const UnitOrder& order);
+std::unique_ptr<UnitSource> MakeStreamedSource(const DataFiles& files, const UnitOrder& order,
+                                               const UnitChoice& choice = {});
 
 inline constexpr int64_t kBlockUnits = 4096;
 inline constexpr std::size_t kBlockBytes = std::size_t{64} << 20;
+
+inline TextForm FormOf(DataKind kind) {
+  return kind == DataKind::kJsonl ? TextForm::kJsonl : TextForm::kText;
+}
+
+// What units are called.
+inline std::string_view UnitsText(DataKind kind) {
+  return kind == DataKind::kJsonl ? "documents" : "pieces of text";
+}
 
 }  // namespace gt

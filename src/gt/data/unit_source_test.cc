@@ -16,9 +16,11 @@ using testing::DataFolder;
 using testing::ErrorOf;
 using testing::ExpectError;
 
-std::unique_ptr<UnitSource> Open(const std::string& path, const UnitOrder& order) {
-  const DataFiles files = FindDataFiles(path);
-  return files.IsCompressed() ? MakeStreamedSource(files, order) : MakeIndexedSource(files, order);
+std::unique_ptr<UnitSource> Open(const std::string& path, const UnitOrder& order,
+                                 const UnitChoice& choice = {}) {
+  const DataFiles files = FindDataFiles({path});
+  return files.IsCompressed() ? MakeStreamedSource(files, order, choice)
+                              : MakeIndexedSource(files, order, choice);
 }
 
 // The units of one epoch.
@@ -166,6 +168,110 @@ TEST_P(UnitSourceTest, PiecesOfAFileReadInOrderAreOneDocument) {
   std::string joined;
   for (const std::string& unit : Epoch(path(), {})) joined += unit;
   EXPECT_EQ(joined, text + "short");
+}
+
+UnitChoice PartOf(DataPart part, double held_out = 0.4) {
+  return {.split = {.held_out = held_out, .part = part}, .text_field = ""};
+}
+
+// By content alone: ranks, order and seed divide the same documents in another way, or not at all.
+TEST_P(UnitSourceTest, PartsHaveTheSameUnitsInAnyOrder) {
+  AddFile("a.jsonl", Jsonl(Documents(0, 17)) + "\n  \n" + Jsonl(Documents(17, 20)));
+  AddFile("b.jsonl", Jsonl(Documents(37, 4)));
+  std::vector<std::string> expected;
+  for (const std::string& document : Documents(0, 41)) {
+    const bool is_held_out =
+        PartOf(DataPart::kHeldOut).split.HasText("{\"text\": \"" + document + "\"}");
+    if (is_held_out) expected.push_back(document);
+  }
+  EXPECT_GT(expected.size(), 5u);
+  EXPECT_EQ(Epoch(*Open(path(), {}, PartOf(DataPart::kHeldOut)), 1), expected);
+  std::sort(expected.begin(), expected.end());
+  for (const int64_t world : {1, 3}) {
+    std::vector<std::string> all;
+    for (int64_t rank = 0; rank < world; ++rank) {
+      const UnitOrder order{
+          .shuffle = true, .seed = static_cast<uint64_t>(world), .rank = rank, .world = world};
+      const auto part = Epoch(*Open(path(), order, PartOf(DataPart::kHeldOut)), 0);
+      all.insert(all.end(), part.begin(), part.end());
+      for (const std::string& text : Epoch(*Open(path(), order, PartOf(DataPart::kTraining)), 2)) {
+        EXPECT_FALSE(std::binary_search(expected.begin(), expected.end(), text)) << text;
+      }
+    }
+    std::sort(all.begin(), all.end());
+    EXPECT_EQ(all, expected);
+  }
+}
+
+// What surrounds a piece that is held out did not follow one another.
+TEST_P(UnitSourceTest, AHeldOutPieceEndsADocument) {
+  std::string text;
+  for (int i = 0; text.size() < 30 * kPieceBytes; ++i) text += "line " + std::to_string(i) + "\n";
+  AddFile("a.txt", text);
+  const auto whole = Epoch(path(), {});
+  for (const DataPart part : {DataPart::kTraining, DataPart::kHeldOut}) {
+    std::string expected, seen;
+    const UnitChoice choice = PartOf(part);
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      if (!choice.split.HasText(whole[i])) continue;
+      expected += i == 0 || !choice.split.HasText(whole[i - 1]) ? "[" : "";
+      expected += "x";
+      expected += i + 1 == whole.size() || !choice.split.HasText(whole[i + 1]) ? "]" : "";
+    }
+    const auto source = Open(path(), {}, choice);
+    for (Unit unit = source->Next(); unit.place.epoch == 0; unit = source->Next()) {
+      seen += unit.starts_document ? "[" : "";
+      seen += "x";
+      seen += unit.ends_document ? "]" : "";
+    }
+    EXPECT_EQ(seen, expected);
+    EXPECT_NE(seen.find("]["), std::string::npos);
+  }
+}
+
+TEST_P(UnitSourceTest, PartsCanBeEnteredAnywhere) {
+  AddFile("a.jsonl", Jsonl(Documents(0, 25)));
+  AddFile("b.jsonl", Jsonl(Documents(25, 16)));
+  const UnitOrder order{.shuffle = true, .seed = 9, .rank = 1, .world = 2};
+  std::vector<std::pair<UnitPlace, std::string>> units;
+  const auto source = Open(path(), order, PartOf(DataPart::kTraining));
+  for (int i = 0; i < 60; ++i) {
+    const Unit unit = source->Next();
+    units.emplace_back(unit.place, unit.text);
+  }
+  const auto other = Open(path(), order, PartOf(DataPart::kTraining));
+  for (std::size_t start = units.size(); start-- > 0;) {
+    other->Seek(units[start].first);
+    EXPECT_EQ(other->Next().text, units[start].second);
+  }
+}
+
+TEST_P(UnitSourceTest, SamplesAreTakenFromAllOfTheData) {
+  AddFile("a.jsonl", Jsonl(Documents(0, 500)) + "{}\n");
+  AddFile("b.jsonl", Jsonl(Documents(500, 500)));
+  const auto source = Open(path(), {});
+  const UnitSample all = source->Sample(1 << 20);
+  EXPECT_EQ(all.texts.size(), 1000u);
+  EXPECT_EQ(all.units, 1001);
+  EXPECT_TRUE(all.units_are_counted);
+  EXPECT_FALSE(all.is_everything);  // a line has no text
+  const UnitSample some = source->Sample(2000);
+  EXPECT_LT(some.texts.size(), 300u);
+  EXPECT_TRUE(some.texts.back().file.find("b.jsonl") != std::string::npos);
+  EXPECT_FALSE(some.is_everything);
+  EXPECT_EQ(some.units, 1001);
+  EXPECT_EQ(source->Next().text, "0");
+}
+
+TEST_P(UnitSourceTest, LongTextsCountByTheirBeginnings) {
+  std::string euros;
+  for (int i = 0; i < 20'000; ++i) euros += "\xE2\x82\xAC";
+  AddFile("a.jsonl", Jsonl({euros, euros}));
+  const UnitSample sample = Open(path(), {})->Sample(20'000);
+  for (const UnitSample::Text& text : sample.texts) {
+    EXPECT_EQ(text.text.size() % 3, 0u);
+    EXPECT_NEAR(text.bytes, static_cast<double>(text.text.size()), 12);
+  }
 }
 
 TEST_P(UnitSourceTest, BrokenLinesAreNamedByFileAndLine) {

@@ -75,6 +75,12 @@ const Group& World::MakeGroup(Group group, bool on_device) {
   return made;
 }
 
+void World::CloseLastGroup() {
+  c10d::unregister_process_group(groups_.back().name);
+  process_groups_.pop_back();
+  groups_.pop_back();
+}
+
 const Group* World::Along(const Mesh& mesh, MeshAxis axis) {
   if (mesh.size(axis) == 1 && !config_->debug.collectives_of_one) return nullptr;
   std::string name(AxisName(axis));

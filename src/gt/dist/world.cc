@@ -15,6 +15,7 @@
 #include "gt/dist/last_resort.h"
 #include "gt/dist/world_place.h"
 #include "gt/job/config.h"
+#include "gt/job/dump_folder.h"
 #include "gt/launch/environment.h"
 #include "gt/launch/limits.h"
 #include "gt/torch_bridge/device.h"
@@ -47,6 +48,9 @@ World::World(const Config& config, const Place& place)
       local_size_(place.threads ? place.size : place.local_size),
       threads_(place.threads),
       address_(place.address),
+      dump_folder_(config.dump_folder.find('{') == std::string::npos
+                       ? config.dump_folder
+                       : FolderOfRuns(config.dump_folder).string()),
       backend_(place.backend),
       store_(place.store),
       record_(config.comm.trace_buf_size) {
@@ -172,7 +176,7 @@ void World::WriteFlightRecord(const Error& reason) const {
                        reason.code() == ErrorCode::kCollectiveFailed;
   if (!communication || record_.Last().number == 0) return;
   std::filesystem::path folder =
-      std::filesystem::path(config_->dump_folder) / config_->comm.save_traces_folder;
+      std::filesystem::path(dump_folder_) / config_->comm.save_traces_folder;
   std::string path = (folder / fmt::format("rank_{}.jsonl", rank_)).string();
   record_.Write(path);
   log::Info("rank {}: its last collectives are in {}", rank_, path);

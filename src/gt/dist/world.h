@@ -60,6 +60,8 @@ class World {
   const Group* Find(const std::string& name) const;
   // A further group; names are unique within a job.
   const Group& MakeGroup(Group group, bool on_device = true);
+  // Closes the group that was made last; every member must do so.
+  void CloseLastGroup();
 
   // Sums numbers over all ranks. Waits. Not part of any step: these run over a group of their own.
   std::vector<double> Sum(std::vector<double> numbers);
@@ -81,6 +83,8 @@ class World {
   void Send(const at::Tensor& tensor, int64_t rank);
   void Receive(at::Tensor& tensor, int64_t rank);
 
+  // Where flight records go, once the folder of the run is chosen.
+  void SetDumpFolder(std::string folder) { dump_folder_ = std::move(folder); }
   FlightRecord& record() { return record_; }
   // When communication is the reason why the job ends.
   void WriteFlightRecord(const Error& reason) const;
@@ -109,6 +113,7 @@ class World {
   int64_t local_size_ = 1;
   bool threads_ = false;
   std::string address_;
+  std::string dump_folder_;
   CommBackend backend_ = CommBackend::kGloo;
   c10::intrusive_ptr<c10d::Store> store_;
   FlightRecord record_;

@@ -8,7 +8,7 @@ namespace gt {
 
 struct FuseOptions {
   GT_OPTION(
-      StringList, modules, {}, Any(),
+      StringList, fusion_module_fqn, {}, Any(),
       "fuse inside these modules, by pattern: components separated by dots, * for any one, ** "
       "for any number; empty: everywhere");
   GT_OPTION(

@@ -98,7 +98,7 @@ class Finder {
   bool IsFusible(const Node& node) {
     if (node.op().is_view() || node.result_count() != 1 || node.op().random) return false;
     if (!options_.any_device && !IsOnGpu(node)) return false;
-    if (!options_.modules.empty() && RegionOf(node).empty()) return false;
+    if (!options_.fusion_module_fqn.empty() && RegionOf(node).empty()) return false;
     return CodeKindOf(node) != CodeKind::kNone && OperandsAreMemory(node);
   }
 
@@ -121,7 +121,7 @@ class Finder {
   }
 
   std::string_view RegionOf(const Node& node) const {
-    for (const std::string& pattern : options_.modules) {
+    for (const std::string& pattern : options_.fusion_module_fqn) {
       if (auto prefix = MatchingPrefix(pattern, node.meta().module.str())) return *prefix;
     }
     return {};
@@ -373,7 +373,8 @@ class Recomputation {
     if (node.result()->type().device != group.members.back()->result()->type().device) return false;
     if (CodeKindOf(node) != CodeKind::kElement) return false;
     if (group.members.size() + group.recomputed.size() >= kMostMembers) return false;
-    return options_.modules.empty() || node.meta().module == group.members.back()->meta().module;
+    return options_.fusion_module_fqn.empty() ||
+           node.meta().module == group.members.back()->meta().module;
   }
 
   static bool ReadsItsOperands(const Node& node, const std::vector<Value*>& read) {

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <vector>
 
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/base/read_file.h"
+#include "gt/base/user_cache.h"
 #include "gt/storage/checksum.h"
 #include "gt/storage/file_writer.h"
 
@@ -98,13 +98,8 @@ void KernelStore::DropOldest() {
 }
 
 fs::path DefaultKernelFolder() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') {
-    return fs::path(cache) / "graphtrainer/kernels";
-  }
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
-    return fs::path(home) / ".cache/graphtrainer/kernels";
-  }
-  return {};
+  const fs::path cache = UserCacheFolder();
+  return cache.empty() ? cache : cache / "kernels";
 }
 
 }  // namespace gt::fusion

@@ -177,7 +177,7 @@ class Orderer {
 }  // namespace
 
 int64_t OrderExperts(Graph& graph, const FuseOptions& options) {
-  if (!options.modules.empty()) return 0;  // parts may be of different modules
+  if (!options.fusion_module_fqn.empty()) return 0;  // parts may be of different modules
   int64_t replaced = 0;
   Orderer orderer(graph);
   const std::vector<Node*> nodes(graph.nodes().begin(), graph.nodes().end());

@@ -220,7 +220,7 @@ class Combiner {
 }  // namespace
 
 int64_t CombineRowOperators(Graph& graph, const FuseOptions& options) {
-  if (!options.modules.empty()) return 0;  // parts may be of different modules
+  if (!options.fusion_module_fqn.empty()) return 0;  // parts may be of different modules
   return Combiner(graph, options).Run();
 }
 

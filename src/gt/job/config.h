@@ -28,8 +28,13 @@ namespace gt {
 struct Config {
   GT_OPTION(DeviceChoice, device, DeviceChoice::kAuto, Any(),
             "where to run; auto takes cuda when a usable GPU is there, else cpu");
-  GT_OPTION(std::string, dump_folder, "outputs", NotEmpty(),
-            "folder for metrics.jsonl, the resolved config and everything else a run writes");
+  GT_OPTION(
+      std::string, dump_folder, "outputs/{model}-{time}", NotEmpty(),
+      "folder for metrics.jsonl, the resolved config and everything else a run writes; {model} and "
+      "{time} are filled in, and beside a folder with {time} the link latest names the last run");
+  GT_OPTION(bool, overwrite, false, Any(),
+            "begin anew in a dump_folder with results of another configuration, which move to its "
+            "folder previous");
   GT_OPTION(int64_t, threads, 0, Within(0, 1024),
             "threads inside one CPU operator; 0 leaves it to libtorch. The number changes bits");
   GT_OPTION(int64_t, ranks, 0, Within(0, 1048576),

@@ -121,7 +121,8 @@ TEST(Config, WrittenConfigReadsBackEqualForEveryOption) {
 
 TEST(Config, WrittenConfigIsReadable) {
   const std::string text = ToToml(Config());
-  EXPECT_TRUE(text.starts_with("device = \"auto\"\ndump_folder = \"outputs\"\n")) << text;
+  EXPECT_TRUE(text.starts_with("device = \"auto\"\ndump_folder = \"outputs/{model}-{time}\"\n"))
+      << text;
   EXPECT_NE(text.find("\n\n[training]\nsteps = 150\n"), std::string::npos) << text;
   EXPECT_NE(text.find("\nlr = 0.0008\n"), std::string::npos) << text;
   EXPECT_NE(text.find("\nmax_norm = 1.0\n"), std::string::npos) << text;
@@ -157,6 +158,20 @@ TEST(Config, FilesSetWhatTheyNameAndLeaveTheRest) {
   EXPECT_EQ(config.training.steps, 1000);
   EXPECT_TRUE(config.training.deterministic);
   EXPECT_EQ(config.training.seed, 7);
+}
+
+// Files written before there were lists of paths name one, or none.
+TEST(Config, AListOfPathsMayBeOnePath) {
+  const auto paths = [](std::string_view value) {
+    Config config;
+    config.training.dataset_path = {"before"};
+    LoadToml(fmt::format("training.dataset_path = {}", value), "job.toml", &config);
+    return config.training.dataset_path;
+  };
+  EXPECT_EQ(paths("\"a, b.txt\""), StringList{"a, b.txt"});
+  EXPECT_EQ(paths("[\"a\", \"b\"]"), (StringList{"a", "b"}));
+  EXPECT_EQ(paths("\"\""), StringList{});
+  EXPECT_EQ(paths("[]"), StringList{});
 }
 
 TEST(Config, UnknownKeySuggestsTheNearest) {
@@ -213,6 +228,10 @@ INSTANTIATE_TEST_SUITE_P(
                  "1: compile.disable_passes: expected a list of names, got the string \"dce\""},
         BadValue{"compile.disable_passes = [1]", ErrorCode::kBadOptionValue,
                  "1: compile.disable_passes: expected a list of names, got a list"},
+        BadValue{"training.dataset_path = 3", ErrorCode::kBadOptionValue,
+                 "1: training.dataset_path: expected a path or a list of paths, got the integer 3"},
+        BadValue{"training.dataset_path = [\"a\", 3]", ErrorCode::kBadOptionValue,
+                 "1: training.dataset_path: expected a path or a list of paths, got a list"},
         BadValue{"compile.mode = true", ErrorCode::kBadOptionValue,
                  "1: compile.mode: expected one of eager, aot_fx_trace, got the boolean true"},
         BadValue{"compile.mode = \"eagr\"", ErrorCode::kBadOptionValue,
@@ -546,8 +565,15 @@ TEST(Config, ValidationNeedsItsOwnData) {
   const Error error = ErrorOf([&] { Validate(config); });
   EXPECT_EQ(error.code(), ErrorCode::kMissingArgument);
   EXPECT_NE(error.message().find("validation.dataset_path"), std::string::npos);
-  config.validation.dataset_path = "held_out.txt";
+  EXPECT_NE(error.message().find("validation.split"), std::string::npos);
+  config.validation.dataset_path = {"held_out.txt"};
   EXPECT_NO_THROW(Validate(config));
+  config.validation.split = 0.05;
+  EXPECT_EQ(ErrorOf([&] { Validate(config); }).code(), ErrorCode::kConflictingOptions);
+  config.validation.dataset_path = {};
+  EXPECT_NO_THROW(Validate(config));
+  config.validation.split = 1;
+  EXPECT_EQ(ErrorOf([&] { Validate(config); }).code(), ErrorCode::kOptionOutOfRange);
 }
 
 TEST(Config, PrecisionFollowsTheDevice) {

@@ -69,5 +69,27 @@ TEST(DerivedOptions, CostsAreReadWhenAskedFor) {
   EXPECT_EQ(CostsPath(config), "mine.json");
 }
 
+TEST(DerivedOptions, ASplitSwitchesValidationOn) {
+  Config config;
+  EXPECT_FALSE(Validates(config));
+  config.validation.split = 0.05;
+  EXPECT_TRUE(Validates(config));
+  config.validation.split = 0;
+  config.validation.enable = true;
+  EXPECT_TRUE(Validates(config));
+}
+
+TEST(DerivedOptions, TheBestCheckpointNeedsValidationAndCheckpoints) {
+  Config config;
+  config.checkpoint.keep_best = config.checkpoint.enable = true;
+  EXPECT_NE(MessageOf(config, ErrorCode::kConflictingOptions).find("there is no validation"),
+            std::string::npos);
+  config.validation.split = 0.05;
+  EXPECT_NO_THROW(Validate(config));
+  config.checkpoint.enable = false;
+  EXPECT_NE(MessageOf(config, ErrorCode::kConflictingOptions).find("belongs to checkpoint.enable"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace gt::derived_options_test

@@ -111,8 +111,8 @@ TEST(ConfigFingerprint, CoversWhatShapesTheStep) {
     const bool shapes = section == "model" || section == "parallelism" || section == "compile";
     if (shapes && !is_covered(option.path())) left_out.insert(option.path());
   }
-  EXPECT_EQ(left_out,
-            (std::set<std::string>{"model.tokenizer_path", "compile.debug_graph_passes"}));
+  EXPECT_EQ(left_out, (std::set<std::string>{"model.tokenizer_path", "compile.debug_graph_passes",
+                                             "compile.debug_graph_passes_ranks"}));
   for (const char* path :
        {"device", "ranks", "training.seq_len", "training.local_batch_size", "training.dtype",
         "training.mixed_precision_param", "training.loss_chunks", "training.z_loss_coeff",

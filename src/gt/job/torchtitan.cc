@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 
+#include "gt/base/error.h"
 #include "gt/base/text.h"
 #include "gt/job/config.h"
+#include "gt/job/torchtitan_passes.h"
 
 namespace gt {
 namespace {
@@ -18,207 +20,48 @@ constexpr std::string_view kProfileEvery = "profiling.profile_freq";
 constexpr std::string_view kLoadHf = "checkpoint.initial_load_in_hf";
 constexpr std::string_view kLoadPath = "checkpoint.initial_load_path";
 constexpr std::string_view kAssets = "model.hf_assets_path";
+constexpr std::string_view kPasses = "compile.passes";
+constexpr std::string_view kDisabledPasses = "compile.disable_passes";
+constexpr std::string_view kModule = "module";
 
-// Notes of several rows.
-constexpr std::string_view kResolvedConfig =
-    "the resolved configuration is dump_folder/config.toml";
-constexpr std::string_view kNoPipelines = "there is no pipeline parallelism yet";
-constexpr std::string_view kNoFloat8 = "gt has no float8 kernels";
-constexpr std::string_view kOfNoConverter = "settings of model.converters, of which gt has none";
-constexpr std::string_view kWholeCheckpoints =
-    "checkpoints are whole; the weights alone are exported to dump_folder/hf";
-constexpr std::string_view kPolicyChooses =
-    "compile.memory_policy chooses; gt memory shows what each needs";
-constexpr std::string_view kAlwaysCaptured =
-    "the step is always captured; compile.mode eager is without";
-constexpr std::string_view kNoPython = "gt runs no Python: there are no options but its own";
-constexpr std::string_view kAlwaysFused = "updates are always fused";
-constexpr std::string_view kScheduledTensorParallel =
-    "collectives of tensor parallelism are scheduled in the graph";
-constexpr std::string_view kRankZeroReports = "rank 0 reports for all";
-constexpr std::string_view kRunGtMemory = "run gt memory with the same file instead";
+// Names of our options in other programs, by last component.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kOtherNames = {{
+    {"sequence_length", "training.seq_len"},
+    {"seq_length", "training.seq_len"},
+    {"max_seq_len", "training.seq_len"},
+    {"context_length", "training.seq_len"},
+    {"micro_batch_size", "training.local_batch_size"},
+    {"learning_rate", "optimizer.lr"},
+    {"max_steps", "training.steps"},
+    {"num_steps", "training.steps"},
+    {"train_iters", "training.steps"},
+    {"grad_clip", "training.max_norm"},
+    {"output_dir", "dump_folder"},
+    {"fsdp", "parallelism.data_parallel_shard_degree"},
+    {"dp", "parallelism.data_parallel_shard_degree"},
+    {"tp", "parallelism.tensor_parallel_degree"},
+    {"cp", "parallelism.context_parallel_degree"},
+    {"ep", "parallelism.expert_parallel_degree"},
+    {"ep_overlap", "compile.ep_overlap.enabled"},
+}};
 
-constexpr auto kOptions = std::to_array<TorchtitanOption>({
-    {"job.dump_folder", kRenamed, "dump_folder"},
-    {"job.description", kIgnored},
-    {"job.config_file", kIgnored, "", "", "the flag --job.config_file FILE is --config FILE"},
-    {"job.print_args", kIgnored, "", "", kResolvedConfig},
-    {"job.print_config", kIgnored, "", "", kResolvedConfig},
-    {"job.save_config_file", kIgnored, "", "", kResolvedConfig},
-    {"job.use_for_integration_test", kIgnored},
-    {"job.custom_config_module", kRefused, "", "", kNoPython},
+std::string_view LastComponent(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
-    {kAssets, kCombined, "model.tokenizer_path", "",
-     "with checkpoint.initial_load_in_hf it is model.hf_path"},
-    {"model.converters", kRefused, "", "[]",
-     "gt has no float8 or MX kernels; leave it empty to train in --training.mixed_precision_param"},
-    {"model.print_after_conversion", kIgnored},
-    {"model.norm_type", kRefused, "", "rmsnorm|fused_rmsnorm|compiled_rmsnorm",
-     "the models of gt norm with RMSNorm"},
+Error SaidTwice(const std::string& first, const std::string& second, std::string_view option) {
+  return {ErrorCode::kDuplicateKey,
+          fmt::format("{} and {} both set {}; keep one of them", first, second, option)};
+}
 
-    {"optimizer.name", kRefused, "", "AdamW|adamw", "gt has AdamW alone"},
-    {"optimizer.implementation", kIgnored, "", "", kAlwaysFused},
-    {"optimizer.fused", kIgnored, "", "", kAlwaysFused},
-    {"optimizer.early_step_in_backward", kRefused, "", "false",
-     "updates follow the whole backward, so that gradients can be clipped"},
-    {"lr_scheduler.lr_min", kRenamed, "lr_scheduler.min_lr_factor"},
-    {"lr_scheduler.total_steps", kRefused, "", "",
-     "the schedule spans training.steps; to stop early, interrupt the run (Ctrl-C saves a "
-     "checkpoint)"},
-
-    {"compile.autoparallel", kRenamed, "compile.enable_autoparallel"},
-
-    {"training.batch_size", kRenamed, "training.local_batch_size"},
-    {"training.global_batch_size", kRenamed, "training.global_batch_size", "-1=0"},
-    {"training.warmup_steps", kRenamed, "lr_scheduler.warmup_steps"},
-    {"training.data_parallel_degree", kRenamed, "parallelism.data_parallel_shard_degree"},
-    {"training.data_parallel_shard_degree", kRenamed, "parallelism.data_parallel_shard_degree"},
-    {"training.data_parallel_replicate_degree", kRenamed,
-     "parallelism.data_parallel_replicate_degree"},
-    {"training.sequence_parallel_degree", kRenamed, "parallelism.tensor_parallel_degree"},
-    {"training.tensor_parallel_degree", kRenamed, "parallelism.tensor_parallel_degree"},
-    {"training.pipeline_parallel_degree", kRenamed, "parallelism.pipeline_parallel_degree"},
-    {"training.fsdp_reshard_after_forward", kRenamed, "parallelism.fsdp_reshard_after_forward"},
-    {"training.debug_moe_force_load_balance", kRenamed, "debug.moe_force_load_balance"},
-    {"training.compile", kIgnored, "", "", kAlwaysCaptured},
-    {"training.fp8_linear", kRefused, "", "|false", kNoFloat8},
-    {"training.enable_float8_linear", kRefused, "", "false", kNoFloat8},
-    {"training.enable_cpu_offload", kRefused, "", "false",
-     "parameters stay on the device; compile.memory_policy sac_and_offload moves activations"},
-    {"training.mixed_precision_reduce", kRefused, "", "float32",
-     "gradients are reduced in float32"},
-    {"training.gc_freq", kIgnored},
-    {"training.gc_debug", kIgnored},
-    {"training.dataloader.*", kIgnored, "", "",
-     "training.prefetch says how many batches are prepared ahead"},
-
-    {"debug.seed", kRenamed, "training.seed"},
-    {"debug.deterministic", kRenamed, "training.deterministic"},
-    {"debug.deterministic_warn_only", kIgnored, "", "false",
-     "an operator without a deterministic kernel is an error"},
-    {"debug.print_config", kIgnored, "", "", kResolvedConfig},
-    {"debug.save_config_file", kIgnored, "", "", kResolvedConfig},
-    {"debug.enable_structured_logging", kIgnored},
-
-    {"parallelism.enable_compiled_autograd", kIgnored},
-    {"parallelism.disable_loss_parallel", kIgnored, "", "",
-     "the loss is computed where the vocabulary's shards are"},
-    {"parallelism.enable_async_tensor_parallel", kIgnored, "", "false", kScheduledTensorParallel},
-    {"parallelism.enable_sequence_parallel", kIgnored, "", "true",
-     "sequences are always sharded between layers"},
-    {"parallelism.pipeline_parallel_schedule", kIgnored, "", "", kNoPipelines},
-    {"parallelism.pipeline_parallel_schedule_csv", kIgnored, "", "", kNoPipelines},
-    {"parallelism.pipeline_parallel_split_points", kIgnored, "", "", kNoPipelines},
-    {"parallelism.pipeline_parallel_layers_per_stage", kIgnored, "", "", kNoPipelines},
-    {"parallelism.pipeline_parallel_first_stage_less_layers", kIgnored, "", "", kNoPipelines},
-    {"parallelism.pipeline_parallel_last_stage_less_layers", kIgnored, "", "", kNoPipelines},
-    {"parallelism.pipeline_parallel_microbatch_size", kIgnored, "", "", kNoPipelines},
-    {"parallelism.module_fqns_per_model_part", kIgnored, "", "", kNoPipelines},
-    {"parallelism.context_parallel_load_balancer", kIgnored, "", "",
-     "gt balances causal attention itself"},
-    {"parallelism.context_parallel_rotate_method", kIgnored, "", "",
-     "gt chooses how keys and values travel"},
-    {"parallelism.expert_tensor_parallel_degree", kRefused, "", "1",
-     "experts are split over expert_parallel_degree alone"},
-    {"parallelism.expert_parallel_comm_backend", kIgnored, "", "standard",
-     "tokens travel by all-to-all of comm.backend"},
-
-    {"experimental.context_parallel_degree", kRenamed, "parallelism.context_parallel_degree"},
-    {"experimental.pipeline_parallel_degree", kRenamed, "parallelism.pipeline_parallel_degree"},
-    {"experimental.enable_async_tensor_parallel", kIgnored, "", "false", kScheduledTensorParallel},
-    {"experimental.custom_import", kRefused, "", "",
-     "gt runs no Python; docs/adding_a_model.md adds models"},
-    {"experimental.custom_args_module", kRefused, "", "", kNoPython},
-
-    {"checkpoint.enable_checkpoint", kRenamed, "checkpoint.enable"},
-    {"checkpoint.async_mode", kRenamed, "checkpoint.async_mode", "async_with_pinned_mem=async"},
-    {"checkpoint.interval_type", kRefused, "", "steps", "checkpoint.interval counts steps"},
-    {kLoadHf, kCombined, "model.hf_path", "",
-     "true takes weights and architecture from initial_load_path, else from model.hf_assets_path"},
-    {kLoadPath, kCombined, "model.hf_path", "",
-     "with initial_load_in_hf; other checkpoints cannot be read"},
-    {"checkpoint.initial_load_in_hf_quantized", kRefused, "", "false",
-     "weights are read in bfloat16, float16 and float32; convert the folder first"},
-    {"checkpoint.initial_load_model_only", kIgnored, "", "", "model.hf_path holds a model alone"},
-    {"checkpoint.model_weights_only", kIgnored, "", "", kWholeCheckpoints},
-    {"checkpoint.last_save_model_only", kIgnored, "", "", kWholeCheckpoints},
-    {"checkpoint.last_save_model_weights_only", kIgnored, "", "", kWholeCheckpoints},
-    {"checkpoint.enable_first_step_checkpoint", kIgnored, "", "false",
-     "the first checkpoint is that of checkpoint.interval"},
-    {"checkpoint.create_seed_checkpoint", kIgnored, "", "false",
-     "a seed gives the same model on any number of ranks"},
-    {"checkpoint.exclude_from_loading", kRefused, "", "[]", "checkpoints are loaded whole"},
-    {"checkpoint.load_only", kRefused, "", "false",
-     "leave out checkpoint.enable, and name the weights with model.hf_path"},
-    {"checkpoint.enable_ft_dataloader_checkpoints", kIgnored},
-
-    {kMode, kCombined, "compile.memory_policy", "none=none|full=full|selective=eager",
-     "no policy changes a bit of the results"},
-    {kSelective, kCombined, "compile.memory_policy", "op=eager",
-     "with mode selective; every second layer and the like become eager"},
-    {"activation_checkpoint.memory_budget", kIgnored, "", "", kPolicyChooses},
-    {"activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", kIgnored, "", "",
-     kPolicyChooses},
-    {"activation_checkpoint.visualize_memory_budget_pareto", kIgnored, "", "false",
-     "gt memory shows what each compile.memory_policy needs"},
-    {"activation_checkpoint.early_stop", kIgnored},
-    {"activation_checkpoint.preserve_rng_state", kIgnored, "", "",
-     "recomputed random operators always draw the same numbers"},
-    {"activation_checkpoint.determinism_check", kIgnored},
-    {"activation_checkpoint.debug", kIgnored},
-
-    {"compile.enable", kIgnored, "", "", kAlwaysCaptured},
-    {"compile.components", kIgnored, "", "", "the step is captured as a whole"},
-    {"compile.model_backend_override", kIgnored},
-    {"compile.backend", kIgnored, "", "", "passes and executor are gt's own"},
-
-    {"float8.enable_float8_linear", kRefused, "", "false", kNoFloat8},
-    {"float8.*", kIgnored, "", "", kOfNoConverter},
-    {"mx.*", kIgnored, "", "", kOfNoConverter},
-    {"quantize.*", kIgnored, "", "", kOfNoConverter},
-
-    {"profiling.run_profiler", kRenamed, kProfile},
-    {"profiling.profile_every_x_iter", kRenamed, kProfileEvery},
-    {kProfile, kCombined, "profiling.steps", "", "true profiles the step of profile_freq"},
-    {kProfileEvery, kCombined, "profiling.steps", "", "with enable_profiling"},
-    {"profiling.profiler_active", kIgnored, "", "1",
-     "profiling.steps names the steps, such as 10-12"},
-    {"profiling.profiler_warmup", kIgnored},
-    {"profiling.save_traces_folder", kIgnored, "", "", "timelines are in dump_folder/profile"},
-    {"profiling.enable_memory_snapshot", kIgnored, "", "false",
-     "gt memory shows what is alive at the peak, without running the step"},
-    {"profiling.save_memory_snapshot_folder", kIgnored},
-
-    {"metrics.enable_wandb", kIgnored, "", "false",
-     "gt uploads nothing: feed dump_folder/metrics.jsonl to wandb, see docs/torchtitan.md"},
-    {"metrics.save_tb_folder", kIgnored, "", "tb", "event files are in dump_folder/tb"},
-    {"metrics.disable_color_printing", kIgnored},
-    {"metrics.enable_color_printing", kIgnored},
-    {"metrics.rank_0_only", kIgnored, "", "", kRankZeroReports},
-    {"metrics.save_for_all_ranks", kIgnored, "", "false", kRankZeroReports},
-
-    {"comm.save_traces_file_prefix", kIgnored},
-    {"comm.mode", kRefused, "", "default",
-     "gt trace, memory and simulate run one process for all ranks; --comm.backend emulated trains "
-     "so"},
-    {"memory_estimation.enabled", kRefused, "", "false", kRunGtMemory},
-    {"memory_estimation.enable", kRefused, "", "false", kRunGtMemory},
-    {"memory_estimation.disable_fake_mode", kIgnored},
-    {"fault_tolerance.enable", kRefused, "", "false",
-     "gt launch --max-restarts with --checkpoint.enable continues after a failure"},
-    {"fault_tolerance.*", kIgnored},
-
-    {"validation.enabled", kRenamed, "validation.enable"},
-    {"validation.dataset", kIgnored, "", "", "validation.dataset_path names the file or folder"},
-    {"validation.local_batch_size", kIgnored, "", "", "validation uses training.local_batch_size"},
-    {"validation.seq_len", kIgnored, "", "", "validation uses training.seq_len"},
-    {"validation.dataloader.*", kIgnored},
-});
+// Notes that depend on the value.
+std::string NoteOn(const TorchtitanOption& option, std::string_view value) {
+  if (option.key != kModule) return std::string(option.note);
+  return fmt::format("write --model.name {}", LastComponent(value));
+}
 
 // The row of the option itself is before that of its section.
 const TorchtitanOption* RowOf(std::string_view key) {
   const TorchtitanOption* section = nullptr;
-  for (const TorchtitanOption& option : kOptions) {
+  for (const TorchtitanOption& option : TorchtitanOptions()) {
     if (option.key == key) return &option;
     if (NamesOption(option.key, key)) section = &option;
   }
@@ -247,14 +90,12 @@ std::optional<std::string> MappedValue(std::string_view values, std::string_view
 
 }  // namespace
 
-std::span<const TorchtitanOption> TorchtitanOptions() { return kOptions; }
-
 bool TorchtitanReader::Knows(std::string_view key) const { return RowOf(key) != nullptr; }
 
 bool TorchtitanReader::KnowsSection(std::string_view path) const {
   const std::string inside = std::string(path) + ".";
   return std::any_of(
-             kOptions.begin(), kOptions.end(),
+             TorchtitanOptions().begin(), TorchtitanOptions().end(),
              [&](const TorchtitanOption& option) { return option.key.starts_with(inside); }) ||
          Knows(inside);
 }
@@ -267,16 +108,47 @@ bool TorchtitanReader::IsSwitch(std::string_view key, std::span<const OptionGrou
       if (target.path() == option->target && target.is_flag()) return true;
     }
   }
-  const std::string_view name = key.substr(key.rfind('.') + 1);
+  if (option->target != key && Knows(option->target)) return IsSwitch(option->target, groups);
+  const std::string_view name = LastComponent(key);
   return IsAmong(option->values, "false") || IsAmong(option->values, "true") ||
          name.starts_with("enable") || name.starts_with("disable") || name.starts_with("print") ||
          key == kLoadHf;
 }
 
-std::string TorchtitanReader::Translated(std::string_view key, const std::string& value) const {
+std::string TorchtitanReader::Read(const std::string& key, const std::string& value,
+                                   const std::string& where) {
+  ours_[key] = {value, where};
+  if (key == kPasses || key == kDisabledPasses) return ReadPasses(key, value, where);
   const TorchtitanOption* option = RowOf(key);
   if (option == nullptr || option->target != key) return value;
   return MappedValue(option->values, value).value_or(value);
+}
+
+// Returns lists without torchtitan's names unchanged, except that a list of compile.passes in a file
+// becomes text.
+std::string TorchtitanReader::ReadPasses(std::string_view key, const std::string& value,
+                                         const std::string& where) {
+  const TranslatedPasses passes = TranslatePasses(value);
+  const bool runs = key == kPasses;
+  for (const UpstreamPass* upstream : passes.options) {
+    switches_.push_back({upstream->option, upstream->name, runs, where});
+  }
+  for (const UpstreamPass* upstream : passes.unneeded) {
+    const std::string why = fmt::format("{}: {}", where, WhyNoPass(*upstream));
+    if (runs)
+      mistakes_.emplace_back(ErrorCode::kUnknownPass, why);
+    else
+      notices_.push_back(why);
+  }
+  if (runs && passes.replaces && !passes.renamed.empty()) {
+    notices_.push_back(
+        fmt::format("{}: {} replaces the job's own passes; start the list with + to "
+                    "add to them",
+                    where, passes.list));
+  }
+  const bool translated =
+      !passes.options.empty() || !passes.unneeded.empty() || !passes.renamed.empty();
+  return translated || (runs && value.starts_with('[')) ? passes.list : value;
 }
 
 bool TorchtitanReader::Take(const std::string& key, const std::string& value,
@@ -285,7 +157,11 @@ bool TorchtitanReader::Take(const std::string& key, const std::string& value,
   if (option == nullptr) return false;
   // An older name of torchtitan's own.
   const bool older = option->answer == kRenamed && Knows(option->target) && option->target != key;
-  given_[older ? std::string(option->target) : key] = {value, where};
+  const std::string known = older ? std::string(option->target) : key;
+  if (const auto found = given_.find(known); found != given_.end() && found->second.fresh) {
+    mistakes_.push_back(SaidTwice(found->second.where, where, known));
+  }
+  given_[known] = {value, where};
   return true;
 }
 
@@ -299,28 +175,63 @@ std::string TorchtitanReader::ValueOf(std::string_view key) const {
   return found == given_.end() ? "" : found->second.value;
 }
 
+const std::string& TorchtitanReader::WhereOf(std::string_view key) const {
+  return given_.find(key)->second.where;
+}
+
+// An option that the source also sets under our name is left alone.
 void TorchtitanReader::Set(std::string_view target, const std::string& value,
-                           std::string_view key) {
+                           const std::string& where) {
+  if (const auto own = ours_.find(target); own != ours_.end() && own->second.fresh) return;
   for (OptionGroup& group : groups_) {
     for (Option& option : group.options) {
       if (option.path() != target) continue;
-      option.SetFromText(value, given_.find(key)->second.where, /*append=*/false, *problems_);
+      option.SetFromText(value, where, /*append=*/false, *problems_);
       return;
     }
   }
-  GT_CHECK(false, "torchtitan's {} stands for {}, which is no option", key, target);
+  GT_CHECK(false, "torchtitan has a name for {}, which is no option", target);
+}
+
+void TorchtitanReader::ApplySwitch(const Switch& wanted) {
+  const auto contradict = [&](const std::string& where, std::string_view value) {
+    problems_->Add(ErrorCode::kConflictingOptions,
+                   "{}: {} sets {} to {}, but {} is {}; keep one of them", wanted.where,
+                   wanted.name, wanted.option, wanted.on, where, value);
+  };
+  const auto own = ours_.find(wanted.option);
+  const bool is_ours = own != ours_.end() && own->second.fresh;
+  if (is_ours && BooleanFromText(own->second.value) == !wanted.on) {
+    return contradict(own->second.where, own->second.value);
+  }
+  for (const Switch& other : switches_) {
+    if (&other == &wanted) break;
+    if (other.option == wanted.option && other.on != wanted.on) {
+      return contradict(other.where, fmt::format("{}", other.on));
+    }
+  }
+  Set(wanted.option, wanted.on ? "true" : "false", wanted.where);
+}
+
+void TorchtitanReader::ApplyRenamed(const TorchtitanOption& option, const Given& given) {
+  if (const auto own = ours_.find(option.target); own != ours_.end() && own->second.fresh) {
+    const Error twice = SaidTwice(own->second.where, given.where, option.target);
+    problems_->Add(twice.code(), "{}", twice.message());
+    return;
+  }
+  Set(option.target, MappedValue(option.values, given.value).value_or(given.value), given.where);
 }
 
 void TorchtitanReader::ApplyOne(const TorchtitanOption& option, const std::string& key,
                                 const Given& given) {
   switch (option.answer) {
     case kRenamed:
-      Set(option.target, MappedValue(option.values, given.value).value_or(given.value), key);
+      ApplyRenamed(option, given);
       return;
     case kRefused:
       if (IsAmong(option.values, given.value)) return;
       problems_->Add(ErrorCode::kUnknownOption, "{} = {}, an option of torchtitan: {}", given.where,
-                     Quoted(given.value), option.note);
+                     Quoted(given.value), NoteOn(option, given.value));
       return;
     case kIgnored:
       if (option.values.empty()) {
@@ -341,7 +252,7 @@ void TorchtitanReader::ApplyActivationCheckpoint() {
   if (mode.empty()) return;  // the option alone says nothing
   const TorchtitanOption& row = *RowOf(kMode);
   const std::optional<std::string> policy = MappedValue(row.values, mode);
-  const std::string& where = given_.find(kMode)->second.where;
+  const std::string& where = WhereOf(kMode);
   if (!policy) {
     problems_->Add(
         ErrorCode::kBadOptionValue,
@@ -350,7 +261,7 @@ void TorchtitanReader::ApplyActivationCheckpoint() {
         where, Quoted(mode));
     return;
   }
-  Set(row.target, *policy, kMode);
+  Set(row.target, *policy, where);
   if (mode == "selective" && !option.empty() && option != "op") {
     notices_.push_back(
         fmt::format("{}: gt recomputes alike in all layers, so that {} {} is taken as "
@@ -364,26 +275,27 @@ void TorchtitanReader::ApplyProfiling() {
   constexpr std::string_view kTorchtitansDefault = "10";
   const std::string every = ValueOf(kProfileEvery);
   const std::string step(every.empty() ? kTorchtitansDefault : std::string_view(every));
-  Set(RowOf(kProfile)->target, step, kProfile);
+  const std::string& where = WhereOf(kProfile);
+  Set(RowOf(kProfile)->target, step, where);
   notices_.push_back(
       fmt::format("{}: step {} is profiled, once; profiling.steps names others, such as 10,20,30",
-                  given_.find(kProfile)->second.where, step));
+                  where, step));
 }
 
 // torchtitan's hf_assets_path is a folder with the tokenizer, and with weights when it is told so.
 void TorchtitanReader::ApplyInitialLoad() {
-  if (IsFresh(kAssets)) Set("model.tokenizer_path", ValueOf(kAssets), kAssets);
+  if (IsFresh(kAssets)) Set("model.tokenizer_path", ValueOf(kAssets), WhereOf(kAssets));
   if (!IsFresh(kLoadHf) && !IsFresh(kLoadPath) && !IsFresh(kAssets)) return;
   const std::string path = ValueOf(kLoadPath);
   if (ValueOf(kLoadHf) == "true") {
     const std::string folder = path.empty() ? ValueOf(kAssets) : path;
-    if (!folder.empty()) Set("model.hf_path", folder, kLoadHf);
+    if (!folder.empty()) Set("model.hf_path", folder, WhereOf(kLoadHf));
   } else if (!path.empty() && IsFresh(kLoadPath)) {
     problems_->Add(
         ErrorCode::kUnknownOption,
         "{}: gt cannot read torchtitan's own checkpoints; export the weights to a Hugging "
         "Face folder and name it with model.hf_path",
-        given_.find(kLoadPath)->second.where);
+        WhereOf(kLoadPath));
   }
 }
 
@@ -396,7 +308,32 @@ void TorchtitanReader::Apply(std::span<OptionGroup> groups, Problems& problems) 
   for (const auto& [key, given] : given_) {
     if (given.fresh) ApplyOne(*RowOf(key), key, given);
   }
+  for (const Switch& wanted : switches_) ApplySwitch(wanted);
+  for (const Error& mistake : mistakes_) problems.Add(mistake.code(), "{}", mistake.message());
   for (auto& [key, given] : given_) given.fresh = false;
+  for (auto& [key, given] : ours_) given.fresh = false;
+  switches_.clear();
+  mistakes_.clear();
+}
+
+std::string TorchtitanReader::OtherName(std::string_view key) const {
+  for (const auto& [other, ours] : kOtherNames) {
+    if (other == LastComponent(key)) return std::string(ours);
+  }
+  return "";
+}
+
+std::string TorchtitanReader::Hint(std::string_view key, std::string_view prefix) const {
+  const TorchtitanOption* found = nullptr;
+  for (const TorchtitanOption& option : TorchtitanOptions()) {
+    if (LastComponent(option.key) != LastComponent(key)) continue;
+    if (found != nullptr) return "";  // there are several
+    found = &option;
+  }
+  if (found == nullptr) return "";
+  if (found->answer == kRenamed) return fmt::format("; did you mean {}{}?", prefix, found->target);
+  if (found->note.empty()) return "";
+  return fmt::format("; torchtitan's {}: {}", found->key, found->note);
 }
 
 std::vector<std::string> TorchtitanReader::Notices() const {

@@ -1,7 +1,7 @@
 // torchtitan's options under the names and values that torchtitan gives them, where gt's differ: so
 // that its TOML files and flags work here as long as they mean the same. Options that both call alike
-// need no word here. One table says for each of the others what becomes of it, and is the table of
-// docs/torchtitan.md.
+// need no word here. One table (job/torchtitan_options.cc) says for each of the others what becomes of
+// it, and is the table of docs/torchtitan.md. Pass names are in passes/framework/upstream_passes.h.
 #pragma once
 
 #include <map>
@@ -41,10 +41,12 @@ class TorchtitanReader : public Dialect {
   bool Knows(std::string_view key) const override;
   bool KnowsSection(std::string_view path) const override;
   bool IsSwitch(std::string_view key, std::span<const OptionGroup> groups) const override;
-  std::string Translated(std::string_view key, const std::string& value) const override;
-
+  std::string Read(const std::string& key, const std::string& value,
+                   const std::string& where) override;
   bool Take(const std::string& key, const std::string& value, const std::string& where) override;
   void Apply(std::span<OptionGroup> groups, Problems& problems) override;
+  std::string OtherName(std::string_view key) const override;
+  std::string Hint(std::string_view key, std::string_view prefix) const override;
   std::vector<std::string> Notices() const override;
 
  private:
@@ -52,16 +54,29 @@ class TorchtitanReader : public Dialect {
     std::string value, where;
     bool fresh = true;  // from the source that is being read
   };
+  // A name in a pass list that is an option in gt.
+  struct Switch {
+    std::string_view option, name;
+    bool on = true;
+    std::string where;
+  };
 
+  std::string ReadPasses(std::string_view key, const std::string& value, const std::string& where);
+  void ApplySwitch(const Switch& wanted);
+  void ApplyRenamed(const TorchtitanOption& option, const Given& given);
   void ApplyOne(const TorchtitanOption& option, const std::string& key, const Given& given);
   void ApplyActivationCheckpoint();
   void ApplyProfiling();
   void ApplyInitialLoad();
   bool IsFresh(std::string_view key) const;
-  std::string ValueOf(std::string_view key) const;  // empty if it was not given
-  void Set(std::string_view target, const std::string& value, std::string_view key);
+  std::string ValueOf(std::string_view key) const;         // empty if it was not given
+  const std::string& WhereOf(std::string_view key) const;  // it was given
+  void Set(std::string_view target, const std::string& value, const std::string& where);
 
   std::map<std::string, Given, std::less<>> given_;
+  std::map<std::string, Given, std::less<>> ours_;  // options with the same name in both
+  std::vector<Switch> switches_;                    // of the source that is being read
+  std::vector<Error> mistakes_;                     // of that source
   std::vector<std::string> without_effect_;
   std::vector<std::string> notices_;
   std::span<OptionGroup> groups_;  // while Apply runs

@@ -233,6 +233,115 @@ TEST(Torchtitan, FlagsAreReadAsWell) {
   EXPECT_THROW(ConfigFromFlags({"--debug.seed"}), Error);
 }
 
+TEST(Torchtitan, SwitchesAreReadInAnyCase) {
+  EXPECT_TRUE(ConfigFromFlags({"--debug.deterministic", "True"}).training.deterministic);
+  EXPECT_FALSE(ConfigFromFlags({"--debug.deterministic=False"}).training.deterministic);
+  EXPECT_FALSE(ConfigFromFlags({"--debug.no-deterministic"}).training.deterministic);
+  // What may only be false is not refused for its case.
+  EXPECT_EQ(ConfigFromFlags({"--fault_tolerance.enable", "False"}), Config());
+  EXPECT_EQ(ConfigFromFlags({"--fault_tolerance.no-enable"}), Config());
+  EXPECT_THROW(ConfigFromFlags({"--fault_tolerance.enable", "True"}), Error);
+  // A name is a name.
+  EXPECT_EQ(ConfigFromFlags({"--job.dump_folder", "False"}).dump_folder, "False");
+}
+
+Error FlagError(const std::vector<std::string>& flags) {
+  try {
+    ConfigFromFlags(flags);
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error for " << Join(flags, " ");
+  return {ErrorCode::kInternal, ""};
+}
+
+// Each says what to write here.
+TEST(Torchtitan, OptionsOfItsGraphTrainerAreAnswered) {
+  for (const auto& [flags, part] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--compile.chunk_modules", "layers.*"}, "--compile.ep_overlap.module_fqn PATTERN"},
+           {{"--compile.chunk_batch_modules", "layers.*"}, "--compile.ep_overlap.chunk_dim batch"},
+           {{"--compile.chunk_seq_modules=layers.*.moe"}, "--compile.ep_overlap.chunk_dim seq"},
+           {{"--compile.extra_passes", "cse"}, "--compile.passes=+NAME,..."},
+           {{"--compile.extra_passes", "ep_overlap"}, "--compile.ep_overlap.enabled"},
+           {{"--compile.pass_pipeline", "mine"}, "--compile.inductor_compilation"},
+           {{"--compile.precompile_artifact_dir", "/tmp"}, "jobs capture their step"},
+           {{"--training.max_context_length", "4096"}, "training.seq_len"},
+           {{"--module", "graph_trainer.deepseek_v3"}, "write --model.name deepseek_v3"},
+           {{"--module=llama3"}, "write --model.name llama3"}}) {
+    const Error error = FlagError(flags);
+    EXPECT_EQ(error.code(), ErrorCode::kUnknownOption) << error.what();
+    EXPECT_NE(error.message().find(part), std::string::npos) << part << "\n" << error.message();
+  }
+  const Error file = FileError("[compile]\nchunk_modules = [\"layers.*\"]\n");
+  EXPECT_NE(file.message().find("titan.toml:2: compile.chunk_modules"), std::string::npos)
+      << file.message();
+  EXPECT_EQ(ConfigFrom("[compile]\nchunk_modules = []\npass_pipeline = \"default\"\n"), Config());
+  EXPECT_EQ(NoticesOf({{"compile.numerics_changing_optim", "true"}}).size(), 1u);
+  EXPECT_EQ(NoticesOf({{"compile.numerics_changing_optim", "false"}}).size(), 0u);
+}
+
+TEST(Torchtitan, EarlierNamesOfEpOverlapOptionsAreRead) {
+  const Config config = ConfigFromFlags({"--compile.ep_overlap_chunk_dim", "seq",
+                                         "--compile.ep_overlap_module_fqn=layers.*.moe",
+                                         "--compile.ep_overlap_disable_early_grad_accumulation"});
+  EXPECT_EQ(config.compile.ep_overlap.chunk_dim, ChunkDim::kSeq);
+  EXPECT_EQ(config.compile.ep_overlap.module_fqn, "layers.*.moe");
+  EXPECT_TRUE(config.compile.ep_overlap.disable_early_grad_accumulation);
+  EXPECT_EQ(ConfigFromFlags({"--compile.chunk_mode", "seq"}).compile.ep_overlap.chunk_dim,
+            ChunkDim::kSeq);
+  EXPECT_FALSE(ConfigFromFlags({"--training.disable_cuda_graphs"}).compile.cuda_graphs);
+  EXPECT_EQ(ConfigFromFlags({"--compile.memory_policy", "cpu_offload_all"}).compile.memory_policy,
+            MemoryPolicy::kSacAndOffload);
+}
+
+// The flag of the pull request, and the one that was merged.
+TEST(Torchtitan, AutoparallelHasTwoNames) {
+  EXPECT_TRUE(ConfigFromFlags({"--compile.autoparallel"}).compile.enable_autoparallel);
+  EXPECT_TRUE(ConfigFromFlags({"--compile.enable_autoparallel"}).compile.enable_autoparallel);
+  EXPECT_TRUE(ConfigFrom("[compile]\nautoparallel = true\n").compile.enable_autoparallel);
+  EXPECT_FALSE(ConfigFromFlags({"--compile.autoparallel", "False"}).compile.enable_autoparallel);
+}
+
+// Names that other programs have for our options, and torchtitan's in the wrong section.
+TEST(Torchtitan, OtherNamesAreHintedAt) {
+  for (const char* flag :
+       {"--training.sequence_length", "--sequence_length", "--model.max_seq_len"}) {
+    EXPECT_EQ(FlagError({flag, "128"}).message(),
+              fmt::format("unknown flag {}; did you mean --training.seq_len?", flag));
+  }
+  EXPECT_EQ(FileError("[training]\nsequence_length = 128\n").message(),
+            "titan.toml:2: unknown key training.sequence_length; did you mean training.seq_len?");
+  EXPECT_EQ(FlagError({"--tp", "2"}).message(),
+            "unknown flag --tp; did you mean --parallelism.tensor_parallel_degree?");
+  EXPECT_EQ(FlagError({"--compile.ep_overlap", "True"}).message(),
+            "unknown flag --compile.ep_overlap; did you mean --compile.ep_overlap.enabled?");
+  EXPECT_EQ(FlagError({"--lr_min", "0.1"}).message(),
+            "unknown flag --lr_min; did you mean --lr_scheduler.min_lr_factor?");
+  const Error error = FlagError({"--chunk_modules", "layers.*"});
+  EXPECT_NE(error.message().find("torchtitan's compile.chunk_modules: write "), std::string::npos)
+      << error.message();
+}
+
+// torchtitan's name and ours for one option are the option twice.
+TEST(Torchtitan, BothNamesOfAnOptionAreOneTooMany) {
+  const Error flags = FlagError({"--job.dump_folder", "a", "--dump_folder", "b"});
+  EXPECT_EQ(flags.code(), ErrorCode::kDuplicateKey);
+  EXPECT_EQ(flags.message(),
+            "--dump_folder and --job.dump_folder both set dump_folder; keep one of them");
+  const Error file = FileError("dump_folder = \"a\"\n[job]\ndump_folder = \"b\"\n");
+  EXPECT_EQ(file.code(), ErrorCode::kDuplicateKey);
+  EXPECT_NE(file.message().find("titan.toml:3: job.dump_folder"), std::string::npos)
+      << file.message();
+  EXPECT_EQ(FlagError({"--profiling.run_profiler", "--profiling.enable_profiling"}).code(),
+            ErrorCode::kDuplicateKey);
+  // Not over sources: flags win.
+  const Quiet quiet;
+  Config config;
+  LoadToml("[job]\ndump_folder = \"a\"\n", "titan.toml", &config);
+  LoadToml("dump_folder = \"b\"\n", "other.toml", &config);
+  EXPECT_EQ(config.dump_folder, "b");
+}
+
 TEST(Torchtitan, TheTableIsSound) {
   Config config;
   std::vector<std::string> ours;

@@ -10,6 +10,9 @@
 #include "gt/base/logging.h"
 #include "gt/config/problems.h"
 #include "gt/job/config.h"
+#include "gt/job/derived_options.h"
+#include "gt/job/dump_folder.h"
+#include "gt/job/pass_needs.h"
 #include "gt/sim/moe_load.h"
 
 namespace gt {
@@ -112,16 +115,16 @@ void CheckAutoparallelBackend(const CompileSection& compile, Problems& problems)
 
 void CheckFusion(const Config& config, Problems& problems) {
   const CompileSection& compile = config.compile;
-  for (const std::string& pattern : compile.fusion_modules) {
+  for (const std::string& pattern : compile.fusion_module_fqn) {
     if (std::string why = FqnPatternProblem(pattern); !why.empty()) {
-      problems.Add(ErrorCode::kBadOptionValue, "compile.fusion_modules '{}': {}", pattern, why);
+      problems.Add(ErrorCode::kBadOptionValue, "compile.fusion_module_fqn '{}': {}", pattern, why);
     }
   }
-  if (!compile.fusion_modules.empty() &&
+  if (!compile.fusion_module_fqn.empty() &&
       compile.inductor_compilation != InductorCompilation::kRegional) {
     problems.Add(
         ErrorCode::kConflictingOptions,
-        "compile.fusion_modules belongs to compile.inductor_compilation regional; {} "
+        "compile.fusion_module_fqn belongs to compile.inductor_compilation regional; {} "
         "compiles {}",
         EnumName(compile.inductor_compilation),
         compile.inductor_compilation == InductorCompilation::kNone ? "none" : "all modules");
@@ -144,6 +147,33 @@ void CheckMoeLoad(const Config& config, Problems& problems) {
   }
 }
 
+void CheckValidation(const Config& config, Problems& problems) {
+  const ValidationSection& validation = config.validation;
+  if (validation.enable && validation.dataset_path.empty() && validation.split == 0) {
+    problems.Add(ErrorCode::kMissingArgument,
+                 "validation.enable needs data that is not trained on: name it with "
+                 "validation.dataset_path, or hold out a share of the training data with "
+                 "validation.split, such as 0.05");
+  }
+  if (validation.split > 0 && !validation.dataset_path.empty()) {
+    problems.Add(ErrorCode::kConflictingOptions,
+                 "validation.split {} holds out a share of the training data to validate on, but "
+                 "validation.dataset_path names other data for that; leave one of them out",
+                 validation.split);
+  }
+  if (!config.checkpoint.keep_best) return;
+  if (!Validates(config)) {
+    problems.Add(ErrorCode::kConflictingOptions,
+                 "checkpoint.keep_best keeps the checkpoint with the lowest validation loss, but "
+                 "there is no validation; add validation.split, or validation.enable with "
+                 "validation.dataset_path");
+  }
+  if (!config.checkpoint.enable) {
+    problems.Add(ErrorCode::kConflictingOptions,
+                 "checkpoint.keep_best belongs to checkpoint.enable, which is off");
+  }
+}
+
 void CheckTogether(const Config& config, Problems& problems) {
   const CompileSection& compile = config.compile;
   if (!compile.full_recompute_save_ops.empty() && compile.memory_policy != MemoryPolicy::kFull) {
@@ -159,16 +189,19 @@ void CheckTogether(const Config& config, Problems& problems) {
                  EnumName(compile.memory_policy),
                  compile.enable_passes ? "compile.mode eager" : "compile.enable_passes=false");
   }
+  if (const std::string why = RankListProblem(compile.debug_graph_passes_ranks); !why.empty()) {
+    problems.Add(ErrorCode::kBadOptionValue, "compile.debug_graph_passes_ranks: {}", why);
+  }
+  if (const std::string why = DumpFolderProblem(config.dump_folder); !why.empty()) {
+    problems.Add(ErrorCode::kBadOptionValue, "dump_folder {}: {}", Quoted(config.dump_folder), why);
+  }
   CheckEpOverlap(config, rewrites, problems);
   CheckAutoparallel(config, problems);
   CheckAutoparallelBackend(compile, problems);
   CheckFusion(config, problems);
+  CheckPassLists(config, problems);
   CheckMoeLoad(config, problems);
-  if (config.validation.enable && config.validation.dataset_path.empty()) {
-    problems.Add(ErrorCode::kMissingArgument,
-                 "validation.enable needs validation.dataset_path: the file or folder of data that "
-                 "is not trained on");
-  }
+  CheckValidation(config, problems);
   if (compile.enable_fsdp_dense_region_overlap && !compile.fsdp_bucketing) {
     problems.Add(ErrorCode::kConflictingOptions,
                  "compile.enable_fsdp_dense_region_overlap moves the buckets of "

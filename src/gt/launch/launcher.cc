@@ -166,7 +166,8 @@ bool EnablesCheckpoints(std::span<const std::string> train_arguments) {
     const std::string flag = arg.substr(0, equals);
     const std::string next = i + 1 < train_arguments.size() ? train_arguments[i + 1] : "";
     const std::string value = equals == std::string::npos ? next : arg.substr(equals + 1);
-    if (flag == "--checkpoint.enable") by_flag = value != "false";
+    if (flag == "--checkpoint.enable") by_flag = BooleanFromText(value).value_or(true);
+    if (flag == "--checkpoint.no-enable") by_flag = false;
     if (flag == "--config" || flag == "--job.config_file") {
       if (const std::optional<bool> found = CheckpointsInFile(value)) by_file = found;
     }

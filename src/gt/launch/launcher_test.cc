@@ -209,6 +209,8 @@ TEST(EnablesCheckpointsTest, LooksAtFlagsAndConfigFiles) {
       {{"train", "--checkpoint.enable"}, true},
       {{"train", "--checkpoint.enable", "--compile.enable", "false"}, true},
       {{"train", "--checkpoint.enable", "false"}, false},
+      {{"train", "--checkpoint.enable", "False"}, false},
+      {{"train", "--checkpoint.no-enable"}, false},
       {{"train", "--checkpoint.enable=true"}, true},
       {{"train", "--config", on}, true},
       {{"train", "--job.config_file=" + on}, true},

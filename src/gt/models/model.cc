@@ -3,7 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <optional>
+#include <utility>
 
 #include "gt/base/error.h"
 #include "gt/base/text.h"
@@ -27,6 +30,22 @@ std::vector<std::string> AllOf(Member&& member) {
 ModelPtr Named(ModelPtr model) {
   nn::NameModules(*model);
   return model;
+}
+
+// torchtitan has a flavor per attention backend, such as 16B_sdpa.
+std::string FlavorHint(const std::string& flavor, const std::vector<std::string>& known) {
+  constexpr std::array<std::pair<std::string_view, AttentionBackend>, 3> kEndings = {
+      {{"_sdpa", AttentionBackend::kSdpa},
+       {"_flex_attn", AttentionBackend::kFlex},
+       {"_flex", AttentionBackend::kFlex}}};
+  for (const auto& [ending, attention] : kEndings) {
+    if (!flavor.ends_with(ending)) continue;
+    const std::optional<std::string> size =
+        NearestName(std::string_view(flavor).substr(0, flavor.size() - ending.size()), known);
+    if (!size) break;
+    return fmt::format("; use --model.flavor {} --model.attn {}", *size, EnumName(attention));
+  }
+  return DidYouMean(flavor, known);
 }
 
 }  // namespace
@@ -53,7 +72,7 @@ ModelPtr BuildModel(const std::string& name, const std::string& flavor,
       return Named(family.build(flavor, options));
     }
     Fail(ErrorCode::kUnknownModel, "model '{}' has no flavor '{}'{}; known flavors: {}", name,
-         flavor, DidYouMean(flavor, family.flavors), Join(family.flavors, ", "));
+         flavor, FlavorHint(flavor, family.flavors), Join(family.flavors, ", "));
   }
   auto names = AllOf([](const ModelFamily& family, auto& all) { all.push_back(family.name); });
   Fail(ErrorCode::kUnknownModel, "there is no model '{}'{}; known models: {}", name,

@@ -116,7 +116,34 @@ TEST(Models, WeightsDependOnSeedAndNameAlone) {
 
 TEST(Models, UnknownNamesSuggestTheNearest) {
   for (auto [name, flavor, expected] :
-       {std::tuple{"lama3", "8B", "llama3"}, std::tuple{"llama3", "80B", "8B"}}) {
+       {std::tuple{"lama3", "8B", "did you mean llama3?"},
+        std::tuple{"llama3", "8b", "did you mean 8B?"},
+        std::tuple{"llama3", "7B", "known flavors: tiny, debugmodel, 1B"}}) {
+    ExpectError(ErrorCode::kUnknownModel, {expected},
+                [&] { BuildModel(name, flavor, {.max_length = 16}); });
+  }
+}
+
+// Another size is no slip.
+TEST(Models, NoOtherSizeIsSuggested) {
+  for (auto [name, flavor] : {std::pair{"llama3", "7B"}, std::pair{"llama3", "13B"},
+                              std::pair{"qwen3", "7B"}, std::pair{"llama2", "8B"}}) {
+    try {
+      BuildModel(name, flavor, {.max_length = 16});
+      ADD_FAILURE() << flavor;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.message().find("did you mean"), std::string::npos) << error.message();
+    }
+  }
+}
+
+// torchtitan's flavors that differ by attention alone.
+TEST(Models, AttentionIsNoPartOfAFlavor) {
+  for (auto [name, flavor, expected] :
+       {std::tuple{"deepseek_v3", "16B_sdpa", "--model.flavor 16B --model.attn sdpa"},
+        std::tuple{"deepseek_v3", "debugmodel_sdpa", "--model.flavor debugmodel --model.attn sdpa"},
+        std::tuple{"llama3", "8b_flex_attn", "--model.flavor 8B --model.attn flex"},
+        std::tuple{"llama3", "debugmodel_flex", "--model.flavor debugmodel --model.attn flex"}}) {
     ExpectError(ErrorCode::kUnknownModel, {expected},
                 [&] { BuildModel(name, flavor, {.max_length = 16}); });
   }

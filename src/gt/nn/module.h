@@ -116,6 +116,8 @@ class Module : public torch::nn::Module {
   // From now on calls through Ref run once for each chunk of their inputs.
   void set_chunking(Chunking chunking) { chunking_ = chunking; }
   const std::optional<Chunking>& chunking() const { return chunking_; }
+  // Whether the module has been called through Ref.
+  bool was_called() const { return was_called_; }
 
   // Applied to the first argument of every call through Ref, and to the result; several run in the
   // order they were added. This is how parallelisms change what a module sees without the module
@@ -143,6 +145,8 @@ class Module : public torch::nn::Module {
 
  private:
   friend void NameModules(Module& root);
+  template <typename M>
+  friend class Ref;
   void Replace(const std::string& name, Parameter& parameter, at::Tensor by);
   static at::Tensor Apply(const std::vector<Transform>& transforms, at::Tensor x) {
     for (const Transform& transform : transforms) x = transform(x);
@@ -154,6 +158,7 @@ class Module : public torch::nn::Module {
   std::optional<ModuleRole> role_;
   std::vector<Transform> into_, out_of_;
   std::optional<Chunking> chunking_;
+  bool was_called_ = false;
   std::vector<std::pair<std::string, Parameter*>> own_parameters_;
   struct Buffer {
     std::string name;
@@ -172,6 +177,7 @@ class Ref {
 
   template <typename... Args>
   auto operator()(const at::Tensor& x, const Args&... args) const {
+    static_cast<Module&>(*module_).was_called_ = true;
     if (!module_->chunking()) return Call(x, args...);
     return InChunks(
         module_->fqn(), *module_->chunking(),

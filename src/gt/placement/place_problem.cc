@@ -153,6 +153,39 @@ bool PlaceProblem::IsKnown(const Node& node, const PieceRow& row) const {
          !expands;
 }
 
+namespace {
+
+// What a pin demands along each axis; nothing where it leaves the axis open.
+using PinnedStates = std::array<std::optional<ShardState>, kMaxAxes>;
+
+std::optional<PinnedStates> ParsePinned(std::string text, const Pieces& pieces,
+                                        const DeviceMesh& mesh) {
+  std::array<bool, kMaxAxes> open = {};
+  size_t axis = 0;
+  for (char& c : text) {
+    if (std::string_view("RPES?").find(c) == std::string_view::npos) continue;
+    if (axis == open.size()) return std::nullopt;
+    open[axis++] = c == '?';
+    if (c == '?') c = 'R';
+  }
+  const std::optional<Layout> layout = ParseLayout(text, pieces, mesh);
+  if (!layout) return std::nullopt;
+  PinnedStates states;
+  for (size_t i = 0; i < states.size(); ++i) {
+    if (!open[i]) states[i] = layout->axes[i];
+  }
+  return states;
+}
+
+bool Allows(const PinnedStates& pinned, const Layout& layout) {
+  for (size_t i = 0; i < pinned.size(); ++i) {
+    if (pinned[i] && *pinned[i] != layout.axes[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 // A pin of one member holds for its whole class.
 void PlaceProblem::ApplyPins() {
   if (options_.pins.empty()) return;
@@ -172,13 +205,14 @@ void PlaceProblem::ApplyPins() {
       used = true;
       const Pin* other = std::exchange(pinned[i], &pin);
       const Pieces& pieces = pieces_[i].results[0];
-      const std::optional<Layout> layout = ParseLayout(pin.layout, pieces, pricing_.mesh());
-      if (!layout) {
+      const std::optional<PinnedStates> states = ParsePinned(pin.layout, pieces, pricing_.mesh());
+      if (!states) {
         Fail(ErrorCode::kBadPin, "--pin {}={}: {} cannot be laid out like that on mesh {}",
              pin.pattern, pin.layout, of.name(), pricing_.mesh().ToString());
       }
-      std::erase_if(strategies_[i],
-                    [&](const Strategy& strategy) { return strategy.results[0] != *layout; });
+      std::erase_if(strategies_[i], [&](const Strategy& strategy) {
+        return !Allows(*states, strategy.results[0]);
+      });
       if (strategies_[i].empty() && other != nullptr) {
         Fail(
             ErrorCode::kBadPin,

@@ -44,7 +44,7 @@ struct PlacedEdge {
 struct Pin {
   // Of a parameter, an input, a module whose results are meant, or a result of the graph.
   std::string pattern;
-  std::string layout;  // "S(0)R"
+  std::string layout;  // "S(0)R"; ? leaves an axis open: "S(0)?"
 };
 
 // What an axis of a hand-written layout is for.

@@ -188,8 +188,19 @@ Move Pricing::MoveOf(const Moved& tensor, const Layout& from, const Layout& to) 
     // partial sums, which cost nothing to convert.
     if (formulas_ == CostFormulas::kSimulated || from[axis] != kWhole) return {.us = kForbidden};
   }
-  return formulas_ == CostFormulas::kAutoparallel ? MoveAxisByAxis(tensor, from, to)
-                                                  : MoveTogether(tensor, from, to);
+  if (formulas_ == CostFormulas::kAutoparallel) return MoveAxisByAxis(tensor, from, to);
+  Move move = MoveTogether(tensor, from, to);
+  if (tensor.any_order && packed_ > 1) move.us -= (1 - 1 / packed_) * LatencyUs(move);
+  return move;
+}
+
+double Pricing::LatencyUs(const Move& move) const {
+  double us = 0;
+  for (int i = 0; i < move.count; ++i) {
+    const Step& step = move.steps[static_cast<size_t>(i)];
+    us += links_.Time(step.kind, static_cast<int64_t>(step.bytes), spans_[step.axes]).latency_us;
+  }
+  return us;
 }
 
 // As AutoParallel prices it: each axis on its own, from the first to the last.

@@ -57,6 +57,9 @@ class Pricing {
   void set_share_taken(double share) { share_taken_ = share; }
   double share_taken() const { return share_taken_; }
 
+  // How many parameters, or gradients, travel in one collective on average: they share its latency. Default 1.
+  void set_packed(double parameters) { packed_ = parameters; }
+
   const DeviceMesh& mesh() const { return mesh_; }
   CostFormulas formulas() const { return formulas_; }
 
@@ -70,6 +73,7 @@ class Pricing {
   Move MoveAxisByAxis(const Moved& tensor, const Layout& from, const Layout& to) const;
   Move MoveTogether(const Moved& tensor, const Layout& from, const Layout& to) const;
   void AddStep(Move& move, Collective kind, AxisMask axes, double bytes) const;
+  double LatencyUs(const Move& move) const;
 
   const DeviceMesh mesh_;
   const LinkModel links_;
@@ -77,6 +81,7 @@ class Pricing {
   const CostFormulas formulas_;
   double expert_skew_ = 1;
   double share_taken_;
+  double packed_ = 1;
   std::array<GroupSpan, 1 << kMaxAxes> spans_;  // by axes
 };
 

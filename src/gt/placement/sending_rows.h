@@ -9,7 +9,8 @@
 
 namespace gt::placement {
 
-// Every rank has sequences of its own, and rows travel to their experts along the last axis.
+// Every rank has sequences of its own in the whole forward pass, and rows travel to their experts along the
+// last axis.
 std::vector<Pin> SendingRows(const Graph& step, const DeviceMesh& mesh);
 
 }  // namespace gt::placement

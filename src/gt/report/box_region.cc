@@ -29,8 +29,8 @@ const Node* SameInEarlierChunk(const Node& node) {
 }  // namespace
 
 Region::Region(const Graph& graph, const PictureOptions& options) : options_(options) {
-  if (std::string problem = FqnPatternProblem(options.modules); !problem.empty()) {
-    Fail(ErrorCode::kBadOptionValue, "the pattern of modules {}: {}", Quoted(options.modules),
+  if (std::string problem = FqnPatternProblem(options.module_fqn); !problem.empty()) {
+    Fail(ErrorCode::kBadOptionValue, "the pattern of modules {}: {}", Quoted(options.module_fqn),
          problem);
   }
   for (const Node* node : graph.nodes()) {
@@ -57,7 +57,7 @@ const Place* Region::PlaceOf(const Node& node) {
 const Place& Region::PlaceOf(Name module) {
   auto [found, is_new] = places_by_module_.try_emplace(module);
   if (!is_new) return found->second;
-  if (auto root = MatchingPrefix(options_.modules, module.str())) {
+  if (auto root = MatchingPrefix(options_.module_fqn, module.str())) {
     std::string_view rest = Below(*root, module.str());
     found->second = {Name(*root), Name(rest.substr(0, rest.find('.'))), true};
   }
@@ -113,7 +113,7 @@ void Region::FailEmpty(const Graph& graph) const {
     Name module = node->meta().module;
     if (!module.empty() && seen.try_emplace(module).second) modules.push_back(module.str());
   }
-  std::string hint = DidYouMean(options_.modules, modules);
+  std::string hint = DidYouMean(options_.module_fqn, modules);
   if (hint.empty() && !modules.empty()) {
     modules.resize(std::min<size_t>(modules.size(), 5));
     hint = fmt::format("; some of its modules are {}", Join(modules, ", "));
@@ -122,7 +122,7 @@ void Region::FailEmpty(const Graph& graph) const {
        graph.name(),
        options_.phase == PicturePhase::kAll ? ""
                                             : fmt::format(" in phase {}", EnumName(options_.phase)),
-       options_.modules, hint);
+       options_.module_fqn, hint);
 }
 
 }  // namespace gt::boxes

@@ -322,7 +322,7 @@ class Boxes {
          "the pattern to one "
          "module such as {}, draw one phase at a time, or gather more nodes into a box "
          "(--group role or module)",
-         options_.modules, boxes, options_.most_boxes, region_.place(0).root.str());
+         options_.module_fqn, boxes, options_.most_boxes, region_.place(0).root.str());
   }
 
   const Graph& graph_;

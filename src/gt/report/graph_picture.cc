@@ -237,7 +237,7 @@ std::string GraphPicture(const Graph& graph, const PictureOptions& options) {
   const GraphBoxes shown = GatherBoxes(graph, options);
   std::string title = options.title;
   if (title.empty()) {
-    title = fmt::format("{} of graph {}", options.modules, graph.name());
+    title = fmt::format("{} of graph {}", options.module_fqn, graph.name());
     if (options.phase != PicturePhase::kAll) title += fmt::format(", {}", EnumName(options.phase));
   }
   return Drawing(shown.boxes, shown.edges, graph.shapes()).Draw(title);

@@ -27,7 +27,8 @@ inline constexpr std::array<std::string_view, 3> kEnumNames<PictureGroups> = {"m
                                                                               "none"};
 
 struct PictureOptions {
-  std::string modules;  // a pattern (base/fqn_pattern.h); submodules belong to the modules it fits
+  std::string
+      module_fqn;  // a pattern (base/fqn_pattern.h); submodules belong to the modules it fits
   PicturePhase phase = PicturePhase::kForward;  // the loss counts as forward
   PictureGroups groups = PictureGroups::kModule;
   std::string title;        // empty: the graph's name and the pattern

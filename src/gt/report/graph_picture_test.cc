@@ -103,7 +103,7 @@ std::string Draw(const std::string& text, PictureOptions options) {
 }
 
 std::string DrawMoe(const std::string& text, PicturePhase phase = PicturePhase::kForward) {
-  return Draw(text, {.modules = std::string(kMoe), .phase = phase, .title = ""});
+  return Draw(text, {.module_fqn = std::string(kMoe), .phase = phase, .title = ""});
 }
 
 std::vector<std::smatch> Matches(const std::string& text, const std::string& pattern) {
@@ -251,7 +251,7 @@ TEST(GraphPicture, BoxesNeverNeedEachOther) {
                                      "  %d = aten::neg(%c) : f32[2] {0}\n"
                                      "  return result \"d\" %d\n}}\n",
                                      InModule("one"), InModule("two")),
-                         {.modules = "m", .title = ""});
+                         {.module_fqn = "m", .title = ""});
   ExpectReadable(svg);
   EXPECT_EQ(Titles(svg),
             (std::vector<std::string>{"input x", "one", "one", "result of the step", "two"}));
@@ -266,7 +266,7 @@ TEST(GraphPicture, NodesWithoutOperandsJoinTheirUsers) {
                   "  %b = aten::mul.Tensor(%a, %z) : f32[2] {1}\n"
                   "  return result \"b\" %b\n}}\n",
                   InModule("one"), InModule("two")),
-      {.modules = "m", .title = ""});
+      {.module_fqn = "m", .title = ""});
   EXPECT_EQ(Titles(svg), (std::vector<std::string>{"input x", "one", "result of the step", "two"}));
 }
 
@@ -291,8 +291,8 @@ TEST(GraphPicture, RandomGraphsCanBeDrawn) {
     text += fmt::format("  return result \"y\" %n{}\n}}\n", nodes);
     for (PictureGroups groups :
          {PictureGroups::kModule, PictureGroups::kRole, PictureGroups::kNone}) {
-      ExpectReadable(
-          Draw(text, {.modules = "m", .phase = PicturePhase::kAll, .groups = groups, .title = ""}));
+      ExpectReadable(Draw(
+          text, {.module_fqn = "m", .phase = PicturePhase::kAll, .groups = groups, .title = ""}));
     }
     if (::testing::Test::HasFailure()) break;
   }
@@ -311,7 +311,7 @@ constexpr std::string_view kBothWays =
 
 // A phase can be drawn alone; what passes between the two is counted, not drawn.
 TEST(GraphPicture, PhasesAreDrawnAloneOrTogether) {
-  PictureOptions options = {.modules = "m", .title = ""};
+  PictureOptions options = {.module_fqn = "m", .title = ""};
   std::string svg = Draw(std::string(kBothWays), options);
   EXPECT_EQ(Titles(svg),
             (std::vector<std::string>{"input x", "one", "parameter one.weight", "to head", "two"}));
@@ -340,12 +340,12 @@ TEST(GraphPicture, SizesReadByTheHostAreEdges) {
       "\"m.two\"}\n"
       "  return result \"z\" %z\n"
       "}\n",
-      {.modules = "m", .title = ""});
+      {.module_fqn = "m", .title = ""});
   EXPECT_EQ(Count(svg, "<title>sizes read by the host</title>"), 1u);
 }
 
 TEST(GraphPicture, GroupsFollowTheOption) {
-  PictureOptions options = {.modules = std::string(kMoe), .title = ""};
+  PictureOptions options = {.module_fqn = std::string(kMoe), .title = ""};
   options.groups = PictureGroups::kNone;
   std::string svg = Draw(ChunkedMoe(2).text(), options);
   ExpectReadable(svg);
@@ -362,7 +362,7 @@ TEST(GraphPicture, TextIsEscaped) {
       "  %y = aten::neg(%x) : f32[2] {module = \"m\"}\n"
       "  return result \"y\" %y\n"
       "}\n",
-      {.modules = "m", .title = "a < b & \"c\""});
+      {.module_fqn = "m", .title = "a < b & \"c\""});
   EXPECT_EQ(Count(svg, "a &lt; b &amp; &quot;c&quot;"), 1u);
   EXPECT_EQ(Count(svg, "<x>"), 0u);
 }
@@ -371,7 +371,7 @@ TEST(GraphPicture, SaysWhatCannotBeDrawn) {
   std::string text = ChunkedMoe(2).text();
   auto draw = [&text](std::string modules, size_t most) {
     return [&text, modules, most] {
-      Draw(text, {.modules = modules, .title = "", .most_boxes = most});
+      Draw(text, {.module_fqn = modules, .title = "", .most_boxes = most});
     };
   };
   ExpectFailure(draw("layers.1.mo", 400), ErrorCode::kBadOptionValue, "layers.1.moe");

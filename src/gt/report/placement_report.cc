@@ -23,11 +23,14 @@ constexpr double kGibi = 1024.0 * 1024 * 1024;
 
 std::string Totals(const Placement& placement, bool overlap, bool limited) {
   const placement::PlanCost& cost = placement.cost;
-  std::string text = fmt::format(
-      "step {:.2f} ms predicted; no placement{} takes less than {:.2f} ms (gap {:.2f} %); "
-      "peak {} on a rank\n",
-      placement.step_us / 1e3, limited ? " that was looked at" : "", placement.bound_us / 1e3,
-      100 * placement.gap(), ByteText(placement.peak_bytes));
+  std::string bound = "without a bound, since not all meshes were searched";
+  if (placement.bound_us > 0) {
+    bound = fmt::format("no placement{} takes less than {:.2f} ms (gap {:.2f} %)",
+                        limited ? " that was looked at" : "", placement.bound_us / 1e3,
+                        100 * placement.gap());
+  }
+  std::string text = fmt::format("step {:.2f} ms predicted; {}; peak {} on a rank\n",
+                                 placement.step_us / 1e3, bound, ByteText(placement.peak_bytes));
   if (placement.charged_us > 0) {
     text +=
         fmt::format("{:.2f} ms are charged for memory above the budget, which the bound includes\n",

@@ -1,5 +1,7 @@
 #include "gt/sim/cluster.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -27,6 +29,7 @@ struct Range {
 // becomes infinite.
 constexpr Range kLatency{0, 1e9, "a latency in microseconds"};
 constexpr Range kBandwidth{1e-6, 1e6, "a bandwidth in GB/s"};
+constexpr Range kRate{1e-6, 1e6, "a rate in TFLOP/s"};
 constexpr Range kBandwidthStep{0, 1e3, "a resolution in GB/s, 0 for none"};
 constexpr Range kShare{1e-3, 1, "a part of the whole"};
 constexpr Range kLoss{0, 1, "a part of the whole, 0 for none"};
@@ -213,6 +216,32 @@ NodeLinks ReadNodeLinks(ClusterFile& file, const std::string& section) {
           .bandwidth_gb_per_s = file.ReadCurve(section + ".bandwidth_gb_per_s", kBandwidth, ranks)};
 }
 
+MeasuredLinks::Kinds ReadKinds(ClusterFile& file, const std::string& section) {
+  const auto links = [&](const char* kind) { return ReadNodeLinks(file, section + "." + kind); };
+  return {.all_gather = links("all_gather"),
+          .reduce_scatter = links("reduce_scatter"),
+          .all_reduce = links("all_reduce"),
+          .all_to_all = links("all_to_all"),
+          .broadcast = links("broadcast")};
+}
+
+MeasuredLinks ReadMeasuredLinks(ClusterFile& file) {
+  MeasuredLinks links{.node = ReadKinds(file, "measured.node"), .network = std::nullopt};
+  if (file.Has("measured.network")) links.network = ReadKinds(file, "measured.network");
+  return links;
+}
+
+DeviceSpeed ReadDevice(ClusterFile& file, const std::string& name) {
+  return {.name = name,
+          .half_tflops = file.Number("device.half_tflops", kRate),
+          .float_tflops = file.Number("device.float_tflops", kRate),
+          .memory_gb_per_s = file.Number("device.memory_gb_per_s", kBandwidth),
+          .kernel_us = file.Number("device.kernel_us", kLatency),
+          .launch_us = file.Number("device.launch_us", kLatency),
+          .host_read_us = file.Number("device.host_read_us", kLatency),
+          .host_link_gb_per_s = file.Number("device.host_link_gb_per_s", kBandwidth)};
+}
+
 Ring ReadRing(ClusterFile& file, const std::string& section) {
   const auto key = [&section](const char* name) { return section + "." + name; };
   return {
@@ -389,11 +418,13 @@ double Cluster::ComputeShareTaken(Collective kind) const {
 
 Cluster ParseCluster(std::string_view text, std::string_view file_name) {
   ClusterFile file(text, file_name);
-  const bool simple = file.Has("simple");
-  if (simple && (file.Has("all_gather") || file.Has("all_reduce") || file.Has("all_to_all"))) {
+  const bool simple = file.Has("simple"), measured = file.Has("measured");
+  const bool closed_forms =
+      file.Has("all_gather") || file.Has("all_reduce") || file.Has("all_to_all");
+  if (simple + measured + closed_forms > 1) {
     Fail(ErrorCode::kBadCluster,
-         "{}: has both [simple] and sections for single collectives; keep one of the two "
-         "descriptions",
+         "{}: describes its links in several ways ([simple], [measured], or sections for single "
+         "collectives); keep one of them",
          file_name);
   }
   Cluster cluster;
@@ -403,9 +434,12 @@ Cluster ParseCluster(std::string_view text, std::string_view file_name) {
   if (simple) {
     cluster.links = SimpleLinks{.node = ReadLink(file, "simple.node"),
                                 .network = ReadLink(file, "simple.network")};
+  } else if (measured) {
+    cluster.links = ReadMeasuredLinks(file);
   } else {
     cluster.links = ReadNcclLinks(file);
   }
+  if (file.Has("device")) cluster.device = ReadDevice(file, cluster.generation);
   // Multiprocessors that are taken mean nothing without the number of all of them.
   const bool contention = file.Has("contention");
   if (contention || file.Has("gpu")) cluster.gpu = ReadGpu(file);
@@ -423,6 +457,61 @@ Cluster ReadCluster(const std::filesystem::path& path) {
          path.string(), problem.what());
   }
   return ParseCluster(text, path.string());
+}
+
+namespace {
+
+std::string LinkToml(const std::string& section, const SimpleLinks::Link& link) {
+  return fmt::format("\n[{}]\nlatency_us = {}\nbandwidth_gb_per_s = {}\n", section, link.latency_us,
+                     link.bandwidth_gb_per_s);
+}
+
+std::string LinksToml(const std::string& section, const NodeLinks& links) {
+  return fmt::format("\n[{}]\nranks = [{}]\nlatency_us = [{}]\nbandwidth_gb_per_s = [{}]\n",
+                     section, fmt::join(links.latency_us.at, ", "),
+                     fmt::join(links.latency_us.values, ", "),
+                     fmt::join(links.bandwidth_gb_per_s.values, ", "));
+}
+
+std::string KindsToml(const std::string& section, const MeasuredLinks::Kinds& kinds) {
+  return LinksToml(section + ".all_gather", kinds.all_gather) +
+         LinksToml(section + ".reduce_scatter", kinds.reduce_scatter) +
+         LinksToml(section + ".all_reduce", kinds.all_reduce) +
+         LinksToml(section + ".all_to_all", kinds.all_to_all) +
+         LinksToml(section + ".broadcast", kinds.broadcast);
+}
+
+}  // namespace
+
+std::string ClusterToml(const Cluster& cluster) {
+  std::string text =
+      fmt::format("[cluster]\nname = {}\ngeneration = {}\ngpus_per_node = {}\n",
+                  Quoted(cluster.name), Quoted(cluster.generation), cluster.gpus_per_node);
+  if (const std::optional<DeviceSpeed>& device = cluster.device) {
+    text += fmt::format(
+        "\n[device]\nhalf_tflops = {}\nfloat_tflops = {}\nmemory_gb_per_s = {}\nkernel_us = {}\n"
+        "launch_us = {}\nhost_read_us = {}\nhost_link_gb_per_s = {}\n",
+        device->half_tflops, device->float_tflops, device->memory_gb_per_s, device->kernel_us,
+        device->launch_us, device->host_read_us, device->host_link_gb_per_s);
+  }
+  if (cluster.gpu.multiprocessors > 0) {
+    text += fmt::format("\n[gpu]\nmemory_gb = {}\nmultiprocessors = {}\n", cluster.gpu.memory_gb,
+                        cluster.gpu.multiprocessors);
+    const Contention& taken = cluster.contention;
+    text += fmt::format(
+        "\n[contention]\nall_gather = {}\nreduce_scatter = {}\nall_reduce = {}\nall_to_all = {}\n"
+        "broadcast = {}\n",
+        taken.all_gather, taken.reduce_scatter, taken.all_reduce, taken.all_to_all,
+        taken.broadcast);
+  }
+  if (const auto* simple = std::get_if<SimpleLinks>(&cluster.links)) {
+    return text + LinkToml("simple.node", simple->node) +
+           LinkToml("simple.network", simple->network);
+  }
+  const auto& measured = std::get<MeasuredLinks>(cluster.links);
+  text += KindsToml("measured.node", measured.node);
+  if (measured.network) text += KindsToml("measured.network", *measured.network);
+  return text;
 }
 
 Cluster WithPublishedFormulas(Cluster cluster) {

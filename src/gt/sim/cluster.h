@@ -4,9 +4,13 @@
 //
 // Units everywhere: bytes, microseconds, GB/s = 1e9 bytes per second.
 //
-// A file has a section [cluster] (name, generation, gpus_per_node) and one of two descriptions:
+// A file has a section [cluster] (name, generation, gpus_per_node) and one of three descriptions:
 //
 //   simple        [simple.node] and [simple.network], each with latency_us and bandwidth_gb_per_s.
+//
+//   measured      [measured.node.KIND] with ranks, latency_us and bandwidth_gb_per_s for each kind of
+//                 collective: what gt measure writes. [measured.network.KIND] for groups with ranks
+//                 on several nodes.
 //
 //   closed forms  how NCCL's algorithms behave on machines with a network card per GPU:
 //                 [all_gather.node]       measured latency and bandwidth within one node
@@ -18,8 +22,9 @@
 //                 [all_to_all.node]
 //                 [all_to_all.network]
 //
-// Two more sections may be missing:
+// Three more sections may be missing:
 //
+//   [device]      rates of one rank's device; without it those of the generation
 //   [gpu]         memory_gb and multiprocessors of one GPU
 //   [contention]  how many multiprocessors each kind of collective occupies while it is under way;
 //                 needs [gpu]. Without it collectives take nothing from compute.
@@ -156,6 +161,16 @@ struct SimpleLinks {
   Link network;
 };
 
+// Latency and bandwidth of each kind of collective as they were measured, by number of ranks. The
+// links of several kinds may be very different where a CPU does the work of the network.
+struct MeasuredLinks {
+  struct Kinds {
+    NodeLinks all_gather, reduce_scatter, all_reduce, all_to_all, broadcast;
+  };
+  Kinds node;                    // groups on one node
+  std::optional<Kinds> network;  // groups with ranks on several; without it, as on one
+};
+
 struct NcclLinks {
   NodeLinks all_gather_node;
   Ring all_gather_ring;
@@ -168,6 +183,19 @@ struct NcclLinks {
   // As AutoParallel's cost model reads the same numbers, also where they say little of real links; see
   // WithPublishedFormulas.
   bool published = false;
+};
+
+// What kernels reach on the device of one rank.
+struct DeviceSpeed {
+  std::string name;
+  double peak_tflops = 0;         // matrix products of bf16, as sold; 0: not known
+  double half_tflops = 0;         // matrix products of bf16 and f16 that large kernels reach
+  double float_tflops = 0;        // of f32, and all arithmetic that is no matrix product
+  double memory_gb_per_s = 0;     // what streaming kernels reach
+  double kernel_us = 0;           // the shortest kernel, and the gap between two
+  double launch_us = 0;           // the host's work for one kernel; 0: the host computes itself
+  double host_read_us = 0;        // from the end of a kernel to the host's knowing a number it made
+  double host_link_gb_per_s = 0;  // copies between the device's memory and the host's
 };
 
 // Zeros: not known.
@@ -190,7 +218,8 @@ struct Cluster {
   std::string name;
   std::string generation;  // of the GPUs, for reports: "hopper", "blackwell"
   std::int64_t gpus_per_node = 1;
-  std::variant<SimpleLinks, NcclLinks> links;
+  std::variant<SimpleLinks, MeasuredLinks, NcclLinks> links;
+  std::optional<DeviceSpeed> device = {};  // nothing: as the generation says
   Gpu gpu = {};
   Contention contention = {};
 
@@ -202,6 +231,9 @@ struct Cluster {
 // `file` is only used in errors: code BadCluster with file, line and key, or those of toml::Parse.
 Cluster ParseCluster(std::string_view text, std::string_view file);
 Cluster ReadCluster(const std::filesystem::path& path);
+
+// The form that ParseCluster reads, of a cluster with simple or measured links.
+std::string ClusterToml(const Cluster& cluster);
 
 // The same cluster with its numbers read as AutoParallel's cost model reads them. Ramps of trees and
 // all-to-alls go in steps, all others along straight lines. A ring that sums over two nodes is as fast as

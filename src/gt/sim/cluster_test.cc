@@ -207,7 +207,7 @@ TEST(ClusterTest, RampsRiseAtMostTwofold) {
 
 TEST(ClusterTest, TwoDescriptionsAreOneTooMany) {
   EXPECT_TRUE(
-      Contains(Problem(H100Text() + "[simple.node]\nlatency_us = 1\n"), "keep one of the two"));
+      Contains(Problem(H100Text() + "[simple.node]\nlatency_us = 1\n"), "keep one of them"));
 }
 
 TEST(ClusterTest, UnreadableFiles) {

@@ -254,6 +254,27 @@ double CollectiveUs(const SimpleLinks& links, Collective kind, double bytes, con
   return 0;
 }
 
+const NodeLinks& LinksOf(const MeasuredLinks::Kinds& kinds, Collective kind) {
+  switch (kind) {
+    case Collective::kReduceScatter:
+      return kinds.reduce_scatter;
+    case Collective::kAllReduce:
+      return kinds.all_reduce;
+    case Collective::kAllToAll:
+      return kinds.all_to_all;
+    case Collective::kBroadcast:
+      return kinds.broadcast;
+    default:
+      return kinds.all_gather;
+  }
+}
+
+double CollectiveUs(const MeasuredLinks& links, Collective kind, double bytes, const Span& span) {
+  if (kind == Collective::kNone || kind == Collective::kWait) return 0;
+  const bool across = span.nodes > 1 && links.network;
+  return NodeUs(LinksOf(across ? *links.network : links.node, kind), bytes, span.ranks);
+}
+
 }  // namespace
 
 GroupSpan SpanOf(std::span<const std::int64_t> global_ranks, std::int64_t gpus_per_node) {
@@ -289,6 +310,9 @@ double LinkModel::Microseconds(Collective kind, std::int64_t bytes, const GroupS
   const Span span(group);
   if (const auto* simple = std::get_if<SimpleLinks>(&cluster_.links)) {
     return CollectiveUs(*simple, kind, size, span);
+  }
+  if (const auto* measured = std::get_if<MeasuredLinks>(&cluster_.links)) {
+    return CollectiveUs(*measured, kind, size, span);
   }
   return CollectiveUs(std::get<NcclLinks>(cluster_.links), kind, size, span,
                       static_cast<double>(cluster_.gpus_per_node));

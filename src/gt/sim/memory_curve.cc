@@ -245,7 +245,6 @@ void LookAt(const Graph& graph, int32_t position, MemoryCurve& curve) {
 }
 
 int64_t AllocatedPeak(const MemoryCurve& curve) {
-  if (curve.device == DeviceKind::kCpu) return curve.peak;
   return curve.peak - curve.constant[static_cast<size_t>(MemoryCategory::kCommunicator)];
 }
 

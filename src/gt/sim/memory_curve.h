@@ -126,8 +126,8 @@ struct MemoryCurve {
   std::vector<int64_t> symbols;  // what sizes were computed with
 };
 
-// The peak as libtorch's allocator sees it: without the communicators of a GPU, which allocate for
-// themselves.
+// The peak as libtorch's allocator sees it: without communicators, which allocate for themselves (NCCL)
+// or on threads of their own (gloo).
 int64_t AllocatedPeak(const MemoryCurve& curve);
 
 // Lets what the curve says about its peak be said about another position.

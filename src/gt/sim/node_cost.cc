@@ -125,6 +125,7 @@ DeviceSpeed SpeedOf(std::string_view generation) {
   }
   if (generation == "blackwell") {
     return {.name = "blackwell",
+            .peak_tflops = 2250,
             .half_tflops = 1400,
             .float_tflops = 65,
             .memory_gb_per_s = 6200,
@@ -136,6 +137,7 @@ DeviceSpeed SpeedOf(std::string_view generation) {
   // Products of a step as three H200s ran them, hot and on random numbers: 600 to 810 TFLOP/s by shape and
   // machine, grouped ones and attention as much less as is said above.
   return {.name = "hopper",
+          .peak_tflops = 989.4,
           .half_tflops = 700,
           .float_tflops = 50,
           .memory_gb_per_s = 2600,
@@ -143,6 +145,10 @@ DeviceSpeed SpeedOf(std::string_view generation) {
           .launch_us = 5,
           .host_read_us = 25,
           .host_link_gb_per_s = 50};
+}
+
+DeviceSpeed SpeedOf(const Cluster& cluster) {
+  return cluster.device ? *cluster.device : SpeedOf(cluster.generation);
 }
 
 bool TakesTime(const Node& node, SymbolValues symbols) {

@@ -11,20 +11,11 @@
 
 namespace gt {
 
-// A device that kernels run on.
-struct DeviceSpeed {
-  std::string name;
-  double half_tflops = 0;         // matrix products of bf16 and f16 that large kernels reach
-  double float_tflops = 0;        // of f32, and all arithmetic that is no matrix product
-  double memory_gb_per_s = 0;     // what streaming kernels reach
-  double kernel_us = 0;           // the shortest kernel, and the gap between two
-  double launch_us = 0;           // the host's work for one kernel; 0: the host computes itself
-  double host_read_us = 0;        // from the end of a kernel to the host's knowing a number it made
-  double host_link_gb_per_s = 0;  // copies between the device's memory and the host's
-};
 // "hopper", "blackwell" as in Cluster::generation; one core of a modest machine for "cpu". Unknown
 // names are taken for hopper.
 DeviceSpeed SpeedOf(std::string_view generation);
+// The cluster's own rates, or those of its generation.
+DeviceSpeed SpeedOf(const Cluster& cluster);
 
 // Whether running the node gives the device something to do: a kernel, a collective or a copy. Not
 // so views (also a reshape that needs no copy at these sizes), waits, reads, and tensors that are

@@ -44,7 +44,7 @@ constexpr testing::StepText kExchange = {
     "u0 + u1 == s0"};
 
 std::unique_ptr<Graph> InChunks(int64_t chunks) {
-  return testing::Cut(kExchange, {.chunks = chunks});
+  return testing::Cut(kExchange, {.num_chunks = chunks});
 }
 
 std::unique_ptr<Graph> Whole() { return Parse(kExchange.Text(), "test"); }
@@ -140,7 +140,7 @@ TEST(ApplyLoads, SurvivesCutting) {
   std::unique_ptr<Graph> graph = Whole();
   ApplyLoads(*graph, LoadOfLayer(1, 3));
   EXPECT_EQ(HintsOfArriving(*graph), 69);
-  const std::unique_ptr<Graph> cut = testing::Cut(std::move(graph), {.chunks = 3});
+  const std::unique_ptr<Graph> cut = testing::Cut(std::move(graph), {.num_chunks = 3});
   EXPECT_NEAR(static_cast<double>(HintsOfArriving(*cut)), 69, 3);
   ApplyLoads(*cut, LoadOfLayer(1, 3));
   EXPECT_EQ(HintsOfArriving(*cut), 69);

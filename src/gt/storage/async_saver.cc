@@ -33,9 +33,9 @@ AsyncSaver::~AsyncSaver() {
 }
 
 double AsyncSaver::Start(int64_t step, std::vector<TensorSource> tensors, nlohmann::json state,
-                         int64_t keep_latest) {
+                         const Retention& retention) {
   return Start([store = store_, step, sources = std::move(tensors), state = std::move(state),
-                keep_latest] { store.Save(step, sources, state, keep_latest); });
+                retention] { store.Save(step, sources, state, retention); });
 }
 
 double AsyncSaver::Start(std::function<void()> save) {

@@ -24,7 +24,7 @@ class AsyncSaver {
   // the sources read must not change until the save is done; the sources are destroyed then, so
   // they may own it. Throws the error of the save before, in which case this one is not started.
   double Start(int64_t step, std::vector<TensorSource> tensors, nlohmann::json state,
-               int64_t keep_latest);
+               const Retention& retention);
 
   // The same for a save of another form, such as one rank's part of a save by many: `save` runs in
   // the background, and is destroyed when it has.

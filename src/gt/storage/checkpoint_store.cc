@@ -13,6 +13,7 @@
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
+#include "gt/storage/best_checkpoint.h"
 #include "gt/storage/checkpoint_manifest.h"
 #include "gt/storage/checkpoint_parts.h"
 #include "gt/storage/checkpoint_verifier.h"
@@ -156,15 +157,28 @@ void CleanUp(const fs::path& store, const FileLock& lock) {
   }
 }
 
-void RemoveOlder(const fs::path& store, const std::vector<int64_t>& steps, int64_t newest,
-                 int64_t keep_latest) {
-  if (keep_latest <= 0) return;
-  std::vector<std::string> names;
-  for (const int64_t step : steps) {
-    if (step <= newest) names.push_back(StepName(step));
+// Updates best.json and removes old checkpoints once `saved` is complete. In this order, so that
+// best.json never names a checkpoint that is gone.
+void ApplyRetention(const fs::path& store, const std::vector<int64_t>& steps, int64_t saved,
+                    const Retention& retention) {
+  const std::optional<BestCheckpoint> before = ReadBest(store);
+  if (retention.best) {
+    BestCheckpoint now = *retention.best;
+    const bool is_older = now.step != saved;
+    if (is_older) now.saved_for_this = before && before->step == now.step && before->saved_for_this;
+    try {
+      if (before != now) WriteBest(store, now);
+    } catch (const Error& error) {
+      log::Warn("{}; no checkpoint is removed", error.message());
+      return;
+    }
   }
-  const auto kept = std::min(names.size(), static_cast<size_t>(keep_latest));
-  names.resize(names.size() - kept);
+  std::vector<std::string> names;
+  for (const int64_t step : StepsToRemove(steps, saved, retention, before)) {
+    names.push_back(StepName(step));
+    // The run that wrote best.json kept its best checkpoint, this one does not.
+    if (!retention.best && before && before->step == step) RemoveTree(store / kBestFile);
+  }
   RemoveFolders(store, names);
 }
 
@@ -368,7 +382,7 @@ std::vector<int64_t> CheckpointStore::CompleteSteps() const {
 fs::path CheckpointStore::FolderOfStep(int64_t step) const { return FolderOf(folder_, step); }
 
 void CheckpointStore::Save(int64_t step, std::span<const TensorSource> tensors,
-                           const nlohmann::json& state, int64_t keep_latest) const {
+                           const nlohmann::json& state, const Retention& retention) const {
   std::vector<TensorPart> parts;
   parts.reserve(tensors.size());
   for (const TensorSource& tensor : tensors) parts.push_back(WholePart(tensor));
@@ -380,7 +394,7 @@ void CheckpointStore::Save(int64_t step, std::span<const TensorSource> tensors,
     Abandon(temporary);
     throw;
   }
-  Commit(step, temporary, {&written, 1}, state, keep_latest);
+  Commit(step, temporary, {&written, 1}, state, retention);
 }
 
 std::string CheckpointStore::Begin(int64_t step) const {
@@ -422,7 +436,7 @@ std::string CheckpointStore::WritePart(const std::string& temporary, int64_t par
 
 void CheckpointStore::Commit(int64_t step, const std::string& temporary,
                              std::span<const std::string> parts, const nlohmann::json& state,
-                             int64_t keep_latest) const {
+                             const Retention& retention) const {
   GT_CHECK(temporary.starts_with(fmt::format("{}{}-", kTemporary, StepName(step))),
            "{} is not of step {}", Quoted(temporary), step);
   std::unique_ptr<FileLock> lock;  // until the end of this function
@@ -440,7 +454,7 @@ void CheckpointStore::Commit(int64_t step, const std::string& temporary,
     RemoveTree(folder);
     throw;
   }
-  RemoveOlder(folder_, CompleteSteps(), step, keep_latest);
+  ApplyRetention(folder_, CompleteSteps(), step, retention);
 }
 
 void CheckpointStore::Abandon(const std::string& temporary) const {

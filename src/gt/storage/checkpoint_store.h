@@ -4,6 +4,7 @@
 //                            tensors-00002-of-00002.safetensors
 //                            state.json                           everything that is not a tensor
 //                            manifest.json                        sizes and checksums of the others
+//             best.json                                             names the best step, if kept
 //
 // Where several ranks save together, each writes files of its own, with the boxes of the tensors
 // that it holds: tensors-part00003-of-00008-00001-of-00001.safetensors. The manifest then also says
@@ -28,6 +29,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gt/storage/best_checkpoint.h"
 #include "gt/storage/checkpoint_verifier.h"
 #include "gt/storage/safetensors.h"
 #include "gt/storage/tensor_box.h"
@@ -100,20 +102,19 @@ class CheckpointStore {
   // The folder of a complete step.
   std::filesystem::path FolderOfStep(int64_t step) const;
 
-  // Writes the checkpoint, and only when it is complete on the disk removes older ones: of the
-  // steps up to this one the `keep_latest` largest stay (0: all of them). Steps beyond it, left by
-  // a run that went further, are not touched. A step that exists is replaced. Any error leaves the
-  // checkpoints that were there as they were.
+  // Writes the checkpoint, and only when it is complete on the disk removes older ones, as
+  // `retention` says. Steps beyond it, left by a run that went further, are not touched. A step that
+  // exists is replaced. Any error leaves the checkpoints that were there as they were.
   //
   // `state` must survive being written as JSON: text in UTF-8, finite numbers.
   void Save(int64_t step, std::span<const TensorSource> tensors, const nlohmann::json& state,
-            int64_t keep_latest) const;
+            const Retention& retention) const;
 
   // The same by many ranks, whose stores are of the same folder:
   //
   //   one rank      temporary = Begin(step), sends it to the others
   //   every rank    text = WritePart(temporary, rank, ranks, its parts), sends it to that one
-  //   that rank     Commit(step, temporary, all texts, state, keep_latest)
+  //   that rank     Commit(step, temporary, all texts, state, retention)
   //                 or Abandon(temporary), when some rank failed
   //
   // Nobody sees the bytes of another rank, and there is no checkpoint of the step before Commit.
@@ -133,7 +134,7 @@ class CheckpointStore {
   // Checks that the parts exist and make up whole tensors: CannotWrite otherwise, naming file,
   // tensor and range. Whatever fails, the temporary folder is removed and all else is as it was.
   void Commit(int64_t step, const std::string& temporary, std::span<const std::string> parts,
-              const nlohmann::json& state, int64_t keep_latest) const;
+              const nlohmann::json& state, const Retention& retention) const;
 
   // Removes what was written so far. Harmless when there is nothing any more.
   void Abandon(const std::string& temporary) const;

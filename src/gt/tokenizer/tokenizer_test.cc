@@ -90,10 +90,11 @@ TEST_P(PublishedForm, AppendsTheSameIdsWithCachesWarm) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PublishedForm,
-                         ::testing::Values("llama3", "qwen2", "gpt2", "gpt2_prefix", "gpt4o",
-                                           "deepseek_v3", "starcoder", "contiguous", "inverted",
-                                           "llama2", "mistral_first", "metaspace_always",
-                                           "metaspace_never", "gemma", "suffix"),
+                         ::testing::Values("bytes", "llama3", "qwen2", "gpt2", "gpt2_prefix",
+                                           "gpt4o", "deepseek_v3", "starcoder", "contiguous",
+                                           "inverted", "llama2", "mistral_first",
+                                           "metaspace_always", "metaspace_never", "gemma",
+                                           "suffix"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(Tokenizer, TheOneThatShipsFitsTheSampleText) {

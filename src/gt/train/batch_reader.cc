@@ -38,6 +38,10 @@ void BatchReader::Restore(const std::vector<nlohmann::json>& states) {
   }
 }
 
+void BatchReader::Rewind() {
+  for (const auto& loader : loaders_) loader->Rewind();
+}
+
 double BatchReader::waited_seconds() const {
   double seconds = 0;
   for (const auto& loader : loaders_) seconds += loader->waited_seconds();

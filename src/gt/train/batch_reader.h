@@ -22,8 +22,11 @@ class BatchReader {
   std::vector<nlohmann::json> State() const;
   // `states` are those of all readers.
   void Restore(const std::vector<nlohmann::json>& states);
+  // Restarts from the beginning of the data.
+  void Rewind();
   double waited_seconds() const;
-  std::string Describe() const { return loaders_.front()->Describe(); }
+  // A loader of the data that all readers share.
+  const Loader& data() const { return *loaders_.front(); }
 
  private:
   ReaderRange readers_;

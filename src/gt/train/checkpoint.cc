@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <tuple>
 #include <unordered_map>
 
 #include "gt/base/byte_text.h"
@@ -35,12 +36,19 @@ at::Tensor GeneratorState(at::Device device) {
   return at::globalContext().defaultGenerator(device).get_state();
 }
 
+constexpr const char* kBest = "best";
+
 nlohmann::json StateOf(const Config& config, const LanguageModel& model, const Progress& progress) {
-  return {{"step", progress.step},
-          {"tokens", progress.tokens},
-          {"batches", progress.batches},
-          {"identity", IdentityOf(config, model)},
-          {"config", ToToml(config)}};
+  nlohmann::json state = {{"step", progress.step},
+                          {"tokens", progress.tokens},
+                          {"batches", progress.batches},
+                          {"identity", IdentityOf(config, model)},
+                          {"config", ToToml(config)}};
+  if (progress.best) {
+    state[kBest] = {{"step", progress.best->step},
+                    {"validation_loss", progress.best->validation_loss}};
+  }
+  return state;
 }
 
 // Under the names that checkpoints have.
@@ -128,16 +136,30 @@ void RequireSameIdentity(const CheckpointReader& reader, const Config& config,
        reader.path(), Join(differences, "\n  "));
 }
 
-// What the checkpoint's run did otherwise. Both configurations with the sequences of a step.
-std::vector<OptionChange> ChangesSince(const nlohmann::json& state, int64_t sequences_then,
-                                       Config now, int64_t sequences_now) {
-  Config before;
+// Nothing if this version does not know some of its options.
+std::optional<Config> ConfigOf(const nlohmann::json& state) {
+  Config config;
   try {
-    LoadToml(state.at("config").get<std::string>(), "the checkpoint's configuration", &before);
+    LoadToml(state.at("config").get<std::string>(), "the checkpoint's configuration", &config);
   } catch (const Error& error) {
     log::Warn("cannot tell what has changed since the checkpoint was made: {}", error.what());
-    return {};
+    return std::nullopt;
   }
+  return config;
+}
+
+// Whether the validation losses of both runs can be compared.
+bool ValidatesAlike(const Config& before, const Config& now) {
+  const auto data = [](const Config& config) {
+    return std::tuple(config.validation.dataset_path, config.validation.split,
+                      config.validation.steps, config.training.text_field);
+  };
+  return data(before) == data(now);
+}
+
+// What the checkpoint's run did otherwise. Both configurations with the sequences of a step.
+std::vector<OptionChange> ChangesSince(Config before, int64_t sequences_then, Config now,
+                                       int64_t sequences_now) {
   if (before.training.global_batch_size == 0) before.training.global_batch_size = sequences_then;
   if (now.training.global_batch_size == 0) now.training.global_batch_size = sequences_now;
   return TrajectoryChanges(before, now);
@@ -147,10 +169,8 @@ std::vector<OptionChange> ChangesSince(const nlohmann::json& state, int64_t sequ
 constexpr char kFailed = '!';
 
 // Saves after `step`: every so many steps, and the last one.
-int64_t SavesAfter(int64_t step, const Config& config) {
-  const int64_t last = config.training.steps;
-  if (step >= last) return 0;
-  return (last - 1) / config.checkpoint.interval - step / config.checkpoint.interval + 1;
+int64_t SavesAfter(int64_t step, int64_t interval, int64_t last) {
+  return step >= last ? 0 : (last - 1) / interval - step / interval + 1;
 }
 
 }  // namespace
@@ -223,7 +243,9 @@ void Checkpointer::Prepare() const {
 }
 
 SpaceNeed Checkpointer::SpaceAfter(int64_t step) const {
-  const int64_t saves = SavesAfter(step, config_), keep = config_.checkpoint.keep_latest_k;
+  const CheckpointSection& options = config_.checkpoint;
+  const int64_t last = config_.training.steps, keep = options.keep_latest_k;
+  const int64_t saves = SavesAfter(step, options.interval, last);
   const std::vector<int64_t> steps = store_.CompleteSteps();
   const int64_t there = std::upper_bound(steps.begin(), steps.end(), step) - steps.begin();
   const int64_t bytes = BytesOfOne(), free_bytes = FreeSpace(folder_);
@@ -233,15 +255,24 @@ SpaceNeed Checkpointer::SpaceAfter(int64_t step) const {
         "keeps; move some away in time, or give a number",
         folder_, free_bytes / bytes, saves, ExactByteText(bytes));
   }
-  const int64_t added = keep == 0 ? std::min<int64_t>(saves, 1) : MostAdded(there, saves, keep);
+  // The best checkpoint is kept besides the latest ones, and each validation may save a better one.
+  const int64_t best = options.keep_best ? 1 : 0;
+  const int64_t most = saves + best * SavesAfter(step, config_.validation.freq, last);
+  const int64_t added =
+      keep == 0 ? std::min<int64_t>(most, 1 + best) : MostAdded(there, most, keep + best);
   return {.folder = folder_,
           .bytes = added * bytes,
           .what = fmt::format("{} more checkpoint{} of {}", added, added == 1 ? "" : "s",
                               ExactByteText(bytes))};
 }
 
+Retention Checkpointer::RetentionAt(const Progress& progress) const {
+  const CheckpointSection& options = config_.checkpoint;
+  return {options.keep_latest_k, options.keep_best ? progress.best : std::nullopt};
+}
+
 std::function<void()> Checkpointer::SaveTask(const CheckpointStore& store, const Progress& progress,
-                                             int64_t keep_latest, Source source) {
+                                             const Retention& retention, Source source) {
   std::string name = fmt::format("checkpoint/{}", saves_++);
   nlohmann::json state = StateOf(config_, model_, progress);
   nlohmann::json data = {{"rows", config_.training.local_batch_size}};
@@ -254,8 +285,8 @@ std::function<void()> Checkpointer::SaveTask(const CheckpointStore& store, const
     state["data"] = std::move(data);
     std::vector<TensorSource> sources;
     for (TensorPart& part : parts) sources.push_back(std::move(part.source));
-    return [store, step, keep_latest, sources = std::move(sources), state = std::move(state)] {
-      store.Save(step, sources, state, keep_latest);
+    return [store, step, retention, sources = std::move(sources), state = std::move(state)] {
+      store.Save(step, sources, state, retention);
     };
   }
   const ReaderRange& readers = share_.readers();
@@ -264,7 +295,7 @@ std::function<void()> Checkpointer::SaveTask(const CheckpointStore& store, const
     world_.Publish(fmt::format("{}/data/{}", name, reader),
                    progress.data[static_cast<size_t>(reader - readers.first)].dump());
   }
-  return [this, store, name, step, keep_latest, savers, ranks, rank, parts = std::move(parts),
+  return [this, store, name, step, retention, savers, ranks, rank, parts = std::move(parts),
           state = std::move(state), data = std::move(data)]() mutable {
     bool leads = rank == 0;
     std::string temporary;
@@ -309,7 +340,7 @@ std::function<void()> Checkpointer::SaveTask(const CheckpointStore& store, const
             nlohmann::json::parse(world_.Read(fmt::format("{}/data/{}", name, i), savers[i])));
       }
       state["data"] = std::move(data);
-      store.Commit(step, temporary, texts, state, keep_latest);
+      store.Commit(step, temporary, texts, state, retention);
       world_.Publish(name + "/outcome", "");
     } catch (const std::exception& error) {
       store.Abandon(temporary);
@@ -325,20 +356,20 @@ double Checkpointer::Save(const Progress& progress) {
     SaveAndWait(progress);
   } else {
     saver_.Wait();  // before the next copy is made: host memory holds one at a time
-    saver_.Start(SaveTask(store_, progress, config_.checkpoint.keep_latest_k, Source::kCopies));
+    saver_.Start(SaveTask(store_, progress, RetentionAt(progress), Source::kCopies));
   }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 void Checkpointer::SaveAndWait(const Progress& progress) {
   saver_.Wait();
-  SaveTask(store_, progress, config_.checkpoint.keep_latest_k, Source::kTensors)();
+  SaveTask(store_, progress, RetentionAt(progress), Source::kTensors)();
 }
 
 void Checkpointer::SaveTo(const std::string& folder, const Progress& progress) {
   CheckpointStore store{fs::path(folder)};
   if (world_.first()) store.Prepare(0);
-  SaveTask(store, progress, /*keep_latest=*/0, Source::kTensors)();
+  SaveTask(store, progress, /*retention=*/0, Source::kTensors)();
 }
 
 // What the first rank sees counts for all: another rank may look at the folder a moment later.
@@ -379,8 +410,27 @@ CheckpointReader Checkpointer::Open(const std::vector<int64_t>& steps) {
   Fail(ErrorCode::kCheckpointDamaged, "there is no complete checkpoint in '{}'", folder_);
 }
 
+// A best checkpoint that is gone cannot be kept: a run that went further may have replaced it by a
+// better one.
+std::optional<BestCheckpoint> Checkpointer::BestIn(const nlohmann::json& state,
+                                                   const std::optional<Config>& before,
+                                                   const std::vector<int64_t>& steps) const {
+  if (!config_.checkpoint.keep_best || !state.contains(kBest)) return std::nullopt;
+  const nlohmann::json& saved = state.at(kBest);
+  const BestCheckpoint best = {.step = saved.at("step").get<int64_t>(),
+                               .validation_loss = saved.at("validation_loss").get<double>()};
+  if (std::find(steps.begin(), steps.end(), best.step) == steps.end()) return std::nullopt;
+  if (before && ValidatesAlike(*before, config_)) return best;
+  if (world_.first()) {
+    log::Info("validation has changed: the loss of {:.5f} after step {} is no longer the best",
+              best.validation_loss, best.step);
+  }
+  return std::nullopt;
+}
+
 std::optional<DataProgress> Checkpointer::Load(Progress* progress) {
-  std::vector<int64_t> steps = AgreeOnSteps();
+  const std::vector<int64_t> there = AgreeOnSteps();
+  std::vector<int64_t> steps = there;
   bool chosen = config_.checkpoint.load_step >= 0;
   if (steps.empty() && !chosen) return std::nullopt;
   if (chosen) steps = {config_.checkpoint.load_step};
@@ -403,8 +453,11 @@ std::optional<DataProgress> Checkpointer::Load(Progress* progress) {
   data.loaders = saved.at("loaders").get<std::vector<nlohmann::json>>();
   data.rows = saved.at("rows").get<int64_t>();
   progress->batches = state.at("batches").get<int64_t>();
+  const std::optional<Config> before = ConfigOf(state);
+  progress->best = BestIn(state, before, there);
+  if (!before) return data;
   changes_ = ChangesSince(
-      state, data.rows * static_cast<int64_t>(data.loaders.size()), config_,
+      *before, data.rows * static_cast<int64_t>(data.loaders.size()), config_,
       config_.training.local_batch_size * static_cast<int64_t>(share_.savers().size()));
   return data;
 }

@@ -15,6 +15,7 @@
 #include "gt/job/trajectory.h"
 #include "gt/models/model.h"
 #include "gt/storage/async_saver.h"
+#include "gt/storage/best_checkpoint.h"
 #include "gt/storage/file_writer.h"
 #include "gt/train/job_share.h"
 #include "gt/train/step/optimizer.h"
@@ -27,6 +28,8 @@ struct Progress {
   int64_t tokens = 0;                     // seen so far, by all ranks
   int64_t batches = 0;                    // taken from each rank's loader
   std::vector<nlohmann::json> data = {};  // of this rank's readers
+  // The step with the lowest validation loss, if the best checkpoint is kept.
+  std::optional<BestCheckpoint> best = {};
 };
 
 // What a checkpoint says of the data: the loaders of all ranks that read different data, in the order
@@ -53,7 +56,8 @@ class Checkpointer {
   // A damaged latest one is skipped with a warning if an older one is whole. Fills `progress` but for
   // the state of the loader.
   std::optional<DataProgress> Load(Progress* progress);
-  // In the background if configured so; what it writes is copied first. Returns seconds spent.
+  // In the background if configured so; what it writes is copied first. Returns seconds spent. Older
+  // checkpoints but the best one are removed once it is complete.
   double Save(const Progress& progress);
   // Returns when the checkpoint is on the disk, and so are those before it. Nothing is copied.
   void SaveAndWait(const Progress& progress);
@@ -74,7 +78,13 @@ class Checkpointer {
   int64_t BytesOfOne() const;
   // The whole save of one rank; several run at the same time.
   std::function<void()> SaveTask(const CheckpointStore& store, const Progress& progress,
-                                 int64_t keep_latest, Source source);
+                                 const Retention& retention, Source source);
+  Retention RetentionAt(const Progress& progress) const;
+  // The best checkpoint according to the state of a checkpoint made with the configuration `before`,
+  // if it is among the complete `steps` and its loss still compares.
+  std::optional<BestCheckpoint> BestIn(const nlohmann::json& state,
+                                       const std::optional<Config>& before,
+                                       const std::vector<int64_t>& steps) const;
   CheckpointReader Open(const std::vector<int64_t>& steps);
   std::vector<int64_t> AgreeOnSteps();
 

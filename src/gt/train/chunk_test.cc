@@ -459,6 +459,49 @@ TEST(ChunkedJob, AcceptsAnyPatternWhoseRootsMakeSense) {
   }
 }
 
+// Patterns that name the list of blocks, every module, or the model select what runs: its blocks. A list is
+// never called, so neither strategy could cut it.
+TEST(ChunkedJob, CutsTheBlocksOfAListWithEitherStrategy) {
+  const Region blocks = kRegions[0];
+  Comparison comparison;
+  const Comparison::Outcome expected =
+      comparison.Run(EagerlyChunked(JobOf("deepseek_v3", "tiny", blocks, 2)));
+  for (const char* pattern : {"layers", "*", "**"}) {
+    SCOPED_TRACE(pattern);
+    const Config config = JobOf("deepseek_v3", "tiny", {"", pattern, ChunkDim::kBatch}, 2);
+    for (const Config& job : {config, EagerlyChunked(config), Eager(config)}) {
+      comparison.ExpectSame(expected, job);
+    }
+    const Config many = ManyRanks({"", pattern, ChunkDim::kBatch}, 2, true);
+    EXPECT_EQ(Exchanges(many), Exchanges(EagerlyChunked(many)));
+    EXPECT_EQ(Exchanges(many), Exchanges(ManyRanks(blocks, 2, true)));
+  }
+}
+
+TEST(ChunkedJob, RefusalsNameThePatternsThatWork) {
+  const auto refusal = [](const char* pattern, ChunkDim dim, ErrorCode code) {
+    const Config config = ManyRanks({"", pattern, dim}, 2, false);
+    const std::string message = Refusal(config, code);
+    EXPECT_EQ(message, Refusal(EagerlyChunked(config), code));
+    EXPECT_NE(message.find("'layers.*.moe'"), std::string::npos) << message;
+    return message;
+  };
+  std::string message = refusal("layers.*", ChunkDim::kSeq, ErrorCode::kChunkAttention);
+  EXPECT_EQ(message.find("'layers.*' for whole blocks"), std::string::npos) << message;
+  refusal("layers", ChunkDim::kSeq, ErrorCode::kChunkAttention);
+  message = refusal("layers.*.attention", ChunkDim::kBatch, ErrorCode::kNothingToChunk);
+  EXPECT_NE(message.find("layers.0.attention and 2 more"), std::string::npos) << message;
+  EXPECT_NE(message.find("'layers.*' for whole blocks"), std::string::npos) << message;
+  message = refusal("blocks.*", ChunkDim::kBatch, ErrorCode::kNothingToChunk);
+  EXPECT_NE(message.find("matches no module"), std::string::npos) << message;
+
+  Config dense = ManyRanks(kRegions[0], 2, false);
+  dense.model.name = "llama3";
+  dense.parallelism.expert_parallel_degree = 1;
+  message = Refusal(dense, ErrorCode::kNothingToChunk);
+  EXPECT_NE(message.find("no mixture of experts"), std::string::npos) << message;
+}
+
 TEST(ChunkedJob, GetsAdviceThatItsChunksAllow) {
   Config config = ManyRanks(kRegions[0], 2, false);
   config.training.local_batch_size = 2;
@@ -540,6 +583,23 @@ TEST(ModuleInChunks, RefusesWhatHasNoChunksAndNamesRootAndInput) {
   EXPECT_NE(message.find("returns long"), std::string::npos) << message;
   message = refusal([&] { holder.summing(at::ones({})); });
   EXPECT_NE(message.find("input 1"), std::string::npos) << message;
+}
+
+TEST(ModuleInChunks, MustBeCalledAsAModule) {
+  Holder holder;
+  std::vector<nn::Module*> chunked = {&*holder.odd, &*holder.summing};
+  const at::Tensor x = at::ones({4, 2});
+  holder.odd(x, x);
+  holder.summing->forward(x);  // past nn::Ref: runs whole
+  try {
+    RequireCalled(chunked);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kNothingToChunk);
+    EXPECT_NE(std::string(error.what()).find("summing"), std::string::npos) << error.what();
+  }
+  chunked.pop_back();
+  EXPECT_NO_THROW(RequireCalled(chunked));
 }
 
 TEST(ModuleInChunks, NeedsAnElementForEachChunk) {

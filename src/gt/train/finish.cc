@@ -23,20 +23,21 @@ namespace {
 void ExportWeights(Job& job) {
   const std::string folder = job.config.dump_folder + "/hf";
   const std::string& hf_path = job.config.model.hf_path;
+  if (job.folder) job.folder->WillWrite("hf");
   SaveHfFolder(*job.model, folder, ToTorch(job.config.checkpoint.export_dtype), hf_path,
                &job.world);
   if (job.world.first()) ExportTokenizer(*job.codec, hf_path, folder);
   Say(job.world, "weights in {} (gt generate --model {})", folder, ShellWord(folder));
 }
 
-void SayDone(const Job& job, int64_t steps, double seconds, const TrainSummary& summary) {
+void SayDone(const Job& job, int64_t steps, const Loop& loop, const TrainSummary& summary) {
   auto tokens = static_cast<double>(job.SequencesPerStep() * job.config.training.seq_len * steps);
   std::string predicted = summary.predicted_memory == 0
                               ? ""
                               : fmt::format(" (predicted {})", ByteText(summary.predicted_memory));
   Say(job.world, "done: {} steps in {}, loss {:.4f} -> {:.4f}, {} tok/s, peak memory {}{}", steps,
-      DurationText(seconds), summary.first_loss, summary.last_loss, FormatCount(tokens / seconds),
-      ByteText(summary.peak_memory), predicted);
+      DurationText(loop.seconds()), summary.first_loss, summary.last_loss,
+      FormatCount(tokens / loop.training_seconds()), ByteText(summary.peak_memory), predicted);
 }
 
 }  // namespace
@@ -45,7 +46,6 @@ void Finish(Job& job, TrainingState& state, const RunningStep& running, const Ru
             const Loop& loop, TrainSummary& summary) {
   const Config& config = job.config;
   const int64_t steps_done = state.progress.step - loop.first_step();
-  const double seconds = loop.seconds();
   summary.state_hash = StateHash(*job.model, job.world);
   summary.metrics_path = reports.metrics_path();
   summary.peak_memory = MemoryOf(job.device).peak;
@@ -61,7 +61,7 @@ void Finish(Job& job, TrainingState& state, const RunningStep& running, const Ru
         "stopped by {} after step {}; the same command with --checkpoint.enable{} continues",
         SignalName(summary.signal), state.progress.step, continued_by);
   } else if (worked) {
-    SayDone(job, steps_done, seconds, summary);
+    SayDone(job, steps_done, loop, summary);
   }
   Say(job.world, "state hash {:016x}; metrics in {}", summary.state_hash, summary.metrics_path);
   if (reports.has_overlap_table()) {

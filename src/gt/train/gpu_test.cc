@@ -190,8 +190,8 @@ class Jobs : public ::testing::Test {
     config.model.attn = c.attention;
     if (c.attention == kFlex) config.model.attn_mask_type = AttentionMask::kBlockCausal;
     config.model.tokenizer_path = "bytes";
-    config.training.dataset_path =
-        (folder_ / (c.one_token ? "one_token.npy" : "rows.npy")).string();
+    config.training.dataset_path = {
+        (folder_ / (c.one_token ? "one_token.npy" : "rows.npy")).string()};
     config.training.seq_len = kLength;
     config.training.local_batch_size = 5;  // no multiple of the number of chunks
     config.training.steps = 4;             // the last two of a captured step are replayed
@@ -413,7 +413,7 @@ TEST_F(GpuJobs, EveryMemoryPolicyGivesTheSameBits_gpu) {
     Config config = JobOf(c);
     config.model.dropout = 0.1;
     if (c.flavor == "debugmodel") {  // values that are worth offloading
-      config.training.dataset_path = "";
+      config.training.dataset_path = {};
       config.training.seq_len = 256;
     }
     const JobOutcome expected = Run(Eager(config));

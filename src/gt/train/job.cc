@@ -8,12 +8,15 @@
 #include "gt/compile/find_placement.h"
 #include "gt/dist/agreement.h"
 #include "gt/exec/host_pool.h"
+#include "gt/job/dump_folder.h"
 #include "gt/passes/pipeline/pipeline.h"
 #include "gt/torch_bridge/device.h"
 #include "gt/train/profile.h"
 
 namespace gt {
 namespace {
+
+namespace fs = std::filesystem;
 
 int64_t MicroBatches(const Config& config, const Mesh& mesh) {
   const auto& training = config.training;
@@ -51,10 +54,19 @@ void RejectFakeBackend(const Config& config, const World& world) {
 
 // The other ranks wait, since nothing could end them while they wait for rank 0 to connect.
 void ClaimFolder(Job& job) {
-  job.world.DecideForAll("the folder of the run", [&job] {
-    if (job.world.first()) job.folder.emplace(job.config);
-    return std::string();
+  Config& config = job.config;
+  config.dump_folder = job.world.DecideForAll("the folder of the run", [&] {
+    Config chosen = config;
+    chosen.dump_folder = ChooseRunFolder(config, &job.notes);
+    fs::path latest;
+    if (IsFolderPerRun(config.dump_folder)) latest = FolderOfRuns(config.dump_folder) / "latest";
+    if (job.world.first()) {
+      job.folder.emplace(chosen, latest);
+      if (config.compile.debug_graph_passes) job.folder->WillWrite("passes");
+    }
+    return chosen.dump_folder;
   });
+  job.world.SetDumpFolder(config.dump_folder);
 }
 
 void SetLimits(const Config& config, const World& world, c10::Device device) {
@@ -81,18 +93,20 @@ Job::Job(const Config& asked, World& ranks)
   ChangedPipeline({}, config.compile.passes);
   if (config.compile.enable_autoparallel) MeshesOf(config, world.size());
   AgreeOnConfig(world, config);
-  ClaimFolder(*this);
   SetThreads(ThreadsOf(config, world));
   SetLimits(config, world, device);
   if (device.is_cpu() || world.ranks_in_process() > 1) generator.emplace(device);
+  if (config.compile.mode != CompileMode::kEager && world.size() > 1) {
+    cluster = ClusterOfJob(config, world, device);
+  } else {
+    cluster.is_known = device.is_cuda();  // a single rank on a CPU is not measured
+  }
   model = BuildConfiguredModel(config, world, mesh);
   bytes_chosen = SettleTokenizer(&config, model->vocab_size());
   codec = std::make_unique<TextCodec>(config);
   data = MakeTrainingData(config, *model, *codec, share);
-  if (config.validation.enable) validation = MakeValidationData(config, *model, *codec, share);
-  if (config.metrics.enable_tensorboard && world.first()) {
-    tensorboard = std::make_unique<TensorBoardWriter>(config.dump_folder + "/tb");
-  }
+  validation = MakeValidationData(config, *model, *codec, share);
+  ClaimFolder(*this);  // after everything that can be refused without writing
 }
 
 int64_t Job::SequencesPerStep() const {
@@ -104,6 +118,7 @@ void Job::Follow(const std::shared_ptr<const PlacedJob>& found) {
   KeepPlacedParts(*model, *placed);
   share = JobShare(mesh, config.training.local_batch_size, *placed);
   data = MakeTrainingData(config, *model, *codec, share);
+  validation = MakeValidationData(config, *model, *codec, share);
 }
 
 }  // namespace gt

@@ -8,13 +8,14 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "gt/compile/placed_step.h"
 #include "gt/dist/mesh.h"
 #include "gt/dist/world.h"
 #include "gt/job/config.h"
 #include "gt/models/model.h"
-#include "gt/report/tensorboard.h"
 #include "gt/torch_bridge/cpu_memory.h"
 #include "gt/torch_bridge/generator.h"
 #include "gt/train/fault.h"
@@ -40,6 +41,7 @@ struct Job {
   Config config;  // with the tokenizer settled
   World& world;
   std::optional<RunFolder> folder;  // of the first rank
+  std::vector<std::string> notes;   // about the choice of the folder, for the user
   MeterScope meter;
   std::optional<GeneratorScope> generator;  // of a rank on the CPU, or among others in this process
   Mesh mesh;
@@ -47,15 +49,15 @@ struct Job {
   std::set<int64_t> profiled;  // steps
   std::optional<Fault> fault;
   c10::Device device;
+  JobCluster cluster;         // what predictions count with; none for an eager job
   ModelPtr model;             // without memory until training_state.h
   bool bytes_chosen = false;  // the vocabulary is too small for the tokenizer that ships with gt
   std::unique_ptr<TextCodec> codec;
   JobShare share;
   std::unique_ptr<BatchReader> data;
-  std::unique_ptr<BatchReader> validation;         // null: there is none
-  std::shared_ptr<const PlacedJob> placed;         // null: the layout is hand-written
-  std::unique_ptr<TrainStep> placed_validation;    // of a placed job, made when it is first needed
-  std::unique_ptr<TensorBoardWriter> tensorboard;  // null: there is none on this rank
+  std::unique_ptr<BatchReader> validation;       // null: there is none
+  std::shared_ptr<const PlacedJob> placed;       // null: the layout is hand-written
+  std::unique_ptr<TrainStep> placed_validation;  // of a placed job, made when it is first needed
 };
 
 }  // namespace gt

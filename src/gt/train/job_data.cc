@@ -6,6 +6,7 @@
 #include "gt/base/resources.h"
 #include "gt/base/text.h"
 #include "gt/job/config.h"
+#include "gt/job/derived_options.h"
 #include "gt/train/tokenizer_export.h"
 
 namespace gt {
@@ -24,12 +25,12 @@ std::string TokenizerPath(const Config& config) {
   return ResourcePath(kShippedTokenizer).string();
 }
 
-std::string DataPath(const Config& config) {
+StringList DataPaths(const Config& config) {
   if (!config.training.dataset_path.empty()) return config.training.dataset_path;
-  if (config.training.dataset == "sample") return ResourcePath("data/sample.txt").string();
+  if (config.training.dataset == "sample") return {ResourcePath("data/sample.txt").string()};
   std::vector<std::string> known = {"sample"};
   Fail(ErrorCode::kDataUnreadable,
-       "there is no data set '{}'{}; use sample, or name a file or folder with "
+       "there is no data set '{}'{}; use sample, or name files or folders with "
        "--training.dataset_path",
        config.training.dataset, DidYouMean(config.training.dataset, known));
 }
@@ -37,6 +38,8 @@ std::string DataPath(const Config& config) {
 LoaderOptions OptionsFor(const Config& config, const LanguageModel& model, const TextCodec& codec,
                          const JobShare& share) {
   LoaderOptions options;
+  options.text_field = config.training.text_field;
+  options.split.held_out = config.validation.split;
   options.world = static_cast<int64_t>(share.savers().size());
   options.rows = config.training.local_batch_size;
   options.length = config.training.seq_len;
@@ -45,6 +48,8 @@ LoaderOptions OptionsFor(const Config& config, const LanguageModel& model, const
   options.prefetch = config.training.prefetch;
   options.bos_id = codec.bos_id();
   options.eos_id = codec.eos_id();
+  // A model of bytes may be for text that never contains some of them.
+  if (codec.tokenizer() != nullptr) options.tokenizer_size = codec.ordinary_size();
   options.encode = [&codec](std::string_view text, std::vector<int32_t>& append) {
     codec.Encode(text, append);
   };
@@ -88,10 +93,21 @@ std::optional<int32_t> TextCodec::eos_id() const {
   return tokenizer_ ? tokenizer_->eos_id() : std::nullopt;
 }
 
+int64_t TextCodec::ordinary_size() const {
+  int64_t size = vocab_size();
+  const auto is_ordinary = [this](int64_t id) {
+    const auto token = static_cast<int32_t>(id);
+    return tokenizer_->IdToToken(token) && !tokenizer_->IsSpecial(token);
+  };
+  while (tokenizer_ && size > 0 && !is_ordinary(size - 1)) --size;
+  return size;
+}
+
 std::unique_ptr<BatchReader> MakeTrainingData(const Config& config, const LanguageModel& model,
                                               const TextCodec& codec, const JobShare& share) {
   LoaderOptions options = OptionsFor(config, model, codec, share);
-  options.path = DataPath(config);
+  options.paths = DataPaths(config);
+  if (config.validation.split > 0) options.split.part = DataPart::kTraining;
   switch (config.training.shuffle) {
     case AutoSwitch::kAuto:
       options.shuffle = LoaderShuffle::kAuto;
@@ -108,8 +124,13 @@ std::unique_ptr<BatchReader> MakeTrainingData(const Config& config, const Langua
 
 std::unique_ptr<BatchReader> MakeValidationData(const Config& config, const LanguageModel& model,
                                                 const TextCodec& codec, const JobShare& share) {
+  if (!Validates(config)) return nullptr;
   LoaderOptions options = OptionsFor(config, model, codec, share);
-  options.path = config.validation.dataset_path;
+  options.paths = config.validation.dataset_path;
+  if (config.validation.split > 0) {
+    options.paths = DataPaths(config);
+    options.split.part = DataPart::kHeldOut;
+  }
   options.shuffle = LoaderShuffle::kOff;
   options.prefetch = 0;
   return ReaderOf(share, std::move(options));

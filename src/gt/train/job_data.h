@@ -32,6 +32,8 @@ class TextCodec {
   std::optional<int32_t> bos_id() const;
   std::optional<int32_t> eos_id() const;
   int64_t vocab_size() const { return tokenizer_ ? tokenizer_->vocab_size() : 256; }
+  // Without special tokens at the end, which ordinary text does not contain.
+  int64_t ordinary_size() const;
   const std::string& path() const { return path_; }  // of the file, or "bytes"
 
  private:
@@ -43,6 +45,7 @@ class TextCodec {
 // must outlive the reader.
 std::unique_ptr<BatchReader> MakeTrainingData(const Config& config, const LanguageModel& model,
                                               const TextCodec& codec, const JobShare& share);
+// The data of --validation.dataset_path, or the part that --validation.split holds out. Null: none.
 std::unique_ptr<BatchReader> MakeValidationData(const Config& config, const LanguageModel& model,
                                                 const TextCodec& codec, const JobShare& share);
 

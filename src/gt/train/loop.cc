@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
-#include <csignal>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -35,30 +35,37 @@ Loop::Loop(Job& job, TrainingState& state, RunningStep& running, RunReports& rep
 
 double Loop::seconds() const { return Seconds(start_, Clock::now()); }
 
-TrainSummary Loop::Run(const SignalWatch& signals) {
+// Ranks agree on a signal where they add up the tokens of the next step anyway: whatever has arrived by then
+// ends the run after the step that is done.
+TrainSummary Loop::Run(SignalWatch& signals) {
   TrainSummary summary;
   summary.steps = first_step_;
-  while (state_.progress.step < job_.config.training.steps && stop_signal_ == 0) {
-    StepMetrics metrics = OneStep(signals.received());
+  while (state_.progress.step < job_.config.training.steps) {
+    if (job_.fault) job_.fault->Strike(job_.world.rank(), state_.progress.step + 1, job_.device);
+    const double waited = job_.data->waited_seconds();
+    TakenBatches taken = TakeBatches(job_, signals.received());
+    taken.waited_seconds = job_.data->waited_seconds() - waited;
+    summary.signal = taken.signal;
+    if (summary.signal != 0) break;
+    signals.SetStep(state_.progress.step + 1);
+    StepMetrics metrics = OneStep(taken);
     if (metrics.step == first_step_ + 1) summary.first_loss = metrics.loss;
     summary.last_loss = metrics.loss;
     summary.steps = metrics.step;
   }
-  summary.signal = stop_signal_;
+  signals.SetStep(0);
   reports_.End();
   return summary;
 }
 
-StepMetrics Loop::OneStep(int signal) {
+StepMetrics Loop::OneStep(const TakenBatches& taken) {
   const Config& config = job_.config;
   Progress& progress = state_.progress;
   StepMetrics metrics;
   metrics.step = progress.step + 1;
-  if (job_.fault) job_.fault->Strike(job_.world.rank(), metrics.step, job_.device);
-  BeforeStep before{job_.data->State(), progress.tokens};
-  const double waited = job_.data->waited_seconds();
-  StepResult result = RunMicroBatches(job_, state_, running_, reports_, metrics.step);
-  Clipping clipping = SumUp(result, signal, &metrics);
+  BeforeStep before{taken.data_before, progress.tokens};
+  StepResult result = RunMicroBatches(job_, state_, running_, reports_, metrics.step, taken);
+  Clipping clipping = SumUp(result, &metrics);
   if (config.metrics.hashes) {
     metrics.hashes = HashStep(*job_.model, result.gradients, job_.world);
   }
@@ -74,20 +81,21 @@ StepMetrics Loop::OneStep(int signal) {
   }
   const std::string new_order = running_.FollowLoads(metrics);
   if (!new_order.empty()) reports_.Interject(new_order);
-  metrics.data_wait = job_.data->waited_seconds() - waited;
+  metrics.data_wait = taken.waited_seconds;
   metrics.tokens = progress.tokens;
+  metrics.seconds = Seconds(before_, Clock::now());
+  training_seconds_ += metrics.seconds;
   if (finite && ValidatesAfter(job_, metrics.step)) metrics.validation_loss = ValidationLoss(job_);
-  const Clock::time_point now = Clock::now();
-  metrics.seconds = Seconds(before_, now);
   FillRates(metrics);
-  before_ = now;
+  before_ = Clock::now();
   reports_.OnStep(metrics);
   if (!finite) {
     BeforeUpdate(&metrics);  // counts of the broken step are not part of the state before it
     FailNonFinite(job_, state_, metrics, std::move(before));
   }
-  if (config.checkpoint.enable && metrics.step % config.checkpoint.interval == 0 &&
-      metrics.step != config.training.steps) {
+  const bool is_best = NoteValidation(job_, progress, metrics);
+  const bool is_due = is_best || metrics.step % config.checkpoint.interval == 0;
+  if (config.checkpoint.enable && is_due && metrics.step != config.training.steps) {
     SaveCheckpoint(job_, state_);
     before_ = Clock::now();  // the next step's speed is its own
   }
@@ -96,24 +104,18 @@ StepMetrics Loop::OneStep(int signal) {
 
 // Losses add up over the ranks with different tokens, squares of gradients over those with different
 // shards of the parameters: those that have the same count it once.
-Clipping Loop::SumUp(const StepResult& result, int signal, StepMetrics* metrics) {
+Clipping Loop::SumUp(const StepResult& result, StepMetrics* metrics) {
   double norm = GradientNorm(state_.OwnedGradients(result.gradients, job_.world.rank()),
                              &state_.optimizer->kernels());
   double loss = result.loss.to(at::kDouble).item<double>();
   if (job_.world.size() > 1) {
-    std::vector<double> sums =
-        job_.world.Sum({job_.share.OfLoss(loss), norm * norm, static_cast<double>(signal),
-                        static_cast<double>(signal > 0 ? 1 : 0)});
+    std::vector<double> sums = job_.world.Sum({job_.share.OfLoss(loss), norm * norm});
     loss = sums[0];
     norm = std::sqrt(sums[1]);
-    if (sums[3] > 0) {  // the same one for all who have received any; if not, the usual one
-      signal = static_cast<int>(sums[2] / sums[3]);
-      if (!IsStopSignal(signal)) signal = SIGTERM;
-    }
   }
-  stop_signal_ = signal;
-  metrics->loss = loss;
-  metrics->grad_norm = norm;
+  // Without the sign that a NaN may have, which would be printed.
+  metrics->loss = std::isnan(loss) ? std::numeric_limits<double>::quiet_NaN() : loss;
+  metrics->grad_norm = std::isnan(norm) ? std::numeric_limits<double>::quiet_NaN() : norm;
   return ClippingFor(norm, job_.config.training.max_norm);
 }
 

@@ -6,6 +6,7 @@
 
 #include "gt/train/job.h"
 #include "gt/train/metrics.h"
+#include "gt/train/micro_batches.h"
 #include "gt/train/run_reports.h"
 #include "gt/train/running_step.h"
 #include "gt/train/signals.h"
@@ -23,15 +24,16 @@ class Loop {
   Loop(Job& job, TrainingState& state, RunningStep& running, RunReports& reports);
 
   // Steps and losses of the summary, and the signal that ended the loop.
-  TrainSummary Run(const SignalWatch& signals);
+  TrainSummary Run(SignalWatch& signals);
 
   int64_t first_step() const { return first_step_; }  // steps that were done before
   double seconds() const;                             // since the beginning
+  // Of it, training: without validation and checkpoints.
+  double training_seconds() const { return training_seconds_; }
 
  private:
-  // `signal`: what this rank has received; one rank's stops all.
-  StepMetrics OneStep(int signal);
-  Clipping SumUp(const StepResult& result, int signal, StepMetrics* metrics);
+  StepMetrics OneStep(const TakenBatches& taken);
+  Clipping SumUp(const StepResult& result, StepMetrics* metrics);
   void BeforeUpdate(StepMetrics* metrics);
   void FillRates(StepMetrics& metrics) const;
 
@@ -40,7 +42,7 @@ class Loop {
   RunningStep& running_;
   RunReports& reports_;
   int64_t first_step_;
-  int stop_signal_ = 0;  // why the run ends early; the same on all ranks
+  double training_seconds_ = 0;
   Clock::time_point start_, before_;
 };
 

@@ -54,7 +54,7 @@ void RequireFit(Job& job, const Graph& graph, const MemoryCurve& curve) {
   Fail(ErrorCode::kDoesNotFit, "the step needs {} at its peak, and {} {}{}\n{}{}",
        ByteText(curve.peak), source, ByteText(available), sharing > 1 ? " for each rank" : "",
        AliveTable(graph, curve, kRows),
-       MemoryAdvice(job.config, job.world, job.mesh, job.device, available));
+       MemoryAdvice(job.config, job.world, job.mesh, job.device, available, job.cluster));
 }
 
 bool RecordingsFit(const Job& job, const MemoryCurve& curve) {

@@ -246,6 +246,7 @@ class MemoryFaults : public ::testing::Test {
     config.checkpoint.last_save_in_hf = false;
     config.comm.train_timeout_seconds = 60;
     config.dump_folder = (folder_ / "run").string();
+    config.overwrite = true;
     return config;
   }
 

@@ -44,9 +44,12 @@ void MetricsFile::Write(const StepMetrics& m) {
   };
   file_ << fmt::format(
       "{{\"step\": {}, \"loss\": {}, \"grad_norm\": {}, \"lr\": {}, \"tokens\": {}, "
-      "\"tokens_per_second\": {}, \"mfu\": {}, \"memory\": {}, \"data_wait\": {:.6f}",
+      "\"tokens_per_second\": {}, \"mfu\": {}, \"memory\": {}, \"data_wait\": {:.6f}, "
+      "\"seconds\": {:.6f}",
       m.step, number(m.loss), number(m.grad_norm), number(m.learning_rate), m.tokens,
-      number(m.tokens_per_second), m.mfu < 0 ? "null" : number(m.mfu), m.memory_bytes, m.data_wait);
+      number(m.tokens_per_second), m.mfu < 0 ? "null" : number(m.mfu), m.memory_bytes, m.data_wait,
+      m.seconds);
+  if (m.epoch >= 0) file_ << fmt::format(", \"epoch\": {}", number(m.epoch));
   if (m.validation_loss) {
     file_ << fmt::format(", \"validation_loss\": {}", number(*m.validation_loss));
   }
@@ -78,11 +81,22 @@ std::string FormatCount(double count) {
   return digits;
 }
 
+namespace {
+
+// "8.1 ms", "0.21 s", "12.3 s"
+std::string SecondsText(double seconds) {
+  if (seconds < 0.1) return fmt::format("{:.1f} ms", 1e3 * seconds);
+  return fmt::format("{:.{}f} s", seconds, seconds < 10 ? 2 : 1);
+}
+
+}  // namespace
+
 std::string ProgressLine(const StepMetrics& m, int64_t total_steps) {
   size_t width = std::to_string(total_steps).size();
   std::string line = fmt::format(
-      "step {:>{}}/{}  loss {:<8.5f} grad {:<8.4f} lr {:.2e}  {:>7} tok/s", m.step, width,
-      total_steps, m.loss, m.grad_norm, m.learning_rate, FormatCount(m.tokens_per_second));
+      "step {:>{}}/{}  {}loss {:<8.5f} grad {:<8.4f} lr {:.2e}  {}  {:>7} tok/s", m.step, width,
+      total_steps, m.epoch < 0 ? "" : fmt::format("epoch {:.2f}  ", m.epoch), m.loss, m.grad_norm,
+      m.learning_rate, SecondsText(m.seconds), FormatCount(m.tokens_per_second));
   if (m.mfu >= 0) line += fmt::format("  mfu {:.1f}%", m.mfu);
   line += fmt::format("  {}", ByteText(m.memory_bytes));
   line += fmt::format("  data {:.0f} ms", m.data_wait * 1e3);

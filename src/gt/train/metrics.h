@@ -23,7 +23,8 @@ struct StepMetrics {
   double grad_norm = 0;
   double learning_rate = 0;
   int64_t tokens = 0;  // seen so far
-  double seconds = 0;  // of this step
+  double seconds = 0;  // of this step, without validation
+  double epoch = -1;   // passes over the data so far; negative: unknown
   double tokens_per_second = 0;
   double mfu = -1;           // percent of the device's peak; negative: unknown
   int64_t memory_bytes = 0;  // the peak so far
@@ -51,7 +52,7 @@ class MetricsFile {
   std::ofstream file_;
 };
 
-// "step  12/50  loss 2.4581  grad 0.5312  lr 7.20e-04  12,345 tok/s  1.2 GiB  eta 0:32"
+// "step  12/50  epoch 0.24  loss 2.4581  grad 0.5312  lr 7.20e-04  0.17 s  12,345 tok/s  1.2 GiB  eta 0:32"
 std::string ProgressLine(const StepMetrics& metrics, int64_t total_steps);
 
 std::string FormatCount(double count);  // "12,345"

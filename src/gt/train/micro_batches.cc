@@ -3,12 +3,14 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <csignal>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "gt/torch_bridge/generator.h"
 #include "gt/train/profile.h"
+#include "gt/train/signals.h"
 #include "gt/train/step/batch.h"
 #include "gt/train/step/optimizer.h"
 
@@ -35,35 +37,41 @@ uint64_t RandomSeed(const Job& job, int64_t batch) {
   return seed;
 }
 
-struct Batches {
-  std::vector<Batch> batches;
-  int64_t valid_tokens = 0;  // of all ranks
-};
+// The signal that any rank has received: the same one where all have received the same, else the usual one.
+int AgreedSignal(double sum, double count) {
+  if (count == 0) return 0;
+  const int signal = static_cast<int>(sum / count);
+  return IsStopSignal(signal) ? signal : SIGTERM;
+}
 
-Batches TakeBatches(Job& job, Progress& progress) {
-  Batches taken;
+}  // namespace
+
+TakenBatches TakeBatches(Job& job, int signal) {
+  TakenBatches taken;
+  taken.data_before = job.data->State();
   for (int64_t i = 0; i < job.micro_batches; ++i) {
     taken.batches.push_back(job.share.ToDevice(job.data->Next(), job.device));
     taken.valid_tokens += taken.batches.back().valid_tokens;
   }
   const double own = job.share.OfTokens(static_cast<double>(taken.valid_tokens));
-  taken.valid_tokens = static_cast<int64_t>(job.world.Sum({own})[0]);
-  progress.tokens += taken.valid_tokens;
-  progress.batches += job.micro_batches;
-  progress.data = job.data->State();
+  const std::vector<double> sums =
+      job.world.Sum({own, static_cast<double>(signal), signal > 0 ? 1.0 : 0.0});
+  taken.valid_tokens = static_cast<int64_t>(sums[0]);
+  taken.signal = AgreedSignal(sums[1], sums[2]);
   return taken;
 }
 
-}  // namespace
-
 StepResult RunMicroBatches(Job& job, TrainingState& state, RunningStep& running,
-                           RunReports& reports, int64_t step) {
-  const Batches taken = TakeBatches(job, state.progress);
+                           RunReports& reports, int64_t step, const TakenBatches& taken) {
+  Progress& progress = state.progress;
+  progress.tokens += taken.valid_tokens;
+  progress.batches += job.micro_batches;
+  progress.data = job.data->State();
   std::optional<StepProfile> profile;
   if (job.profiled.contains(step)) profile.emplace(job.device);
   StepResult total;
   at::NoGradGuard no_gradients;
-  int64_t number = state.progress.batches - job.micro_batches;
+  int64_t number = progress.batches - job.micro_batches;
   for (const Batch& batch : taken.batches) {
     SeedGenerator(job.device, RandomSeed(job, number++));
     StepResult part = running.Run(batch, std::max<int64_t>(taken.valid_tokens, 1));

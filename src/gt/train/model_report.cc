@@ -11,6 +11,7 @@
 #include "gt/base/error.h"
 #include "gt/base/text.h"
 #include "gt/compile/configured_model.h"
+#include "gt/dist/mesh.h"
 #include "gt/job/config.h"
 #include "gt/train/metrics.h"
 
@@ -43,8 +44,8 @@ void RequireDivides(const char* degree, int64_t divisor, const char* what, int64
 }
 
 void CheckDegrees(const ParallelDegrees& degrees, const nlohmann::json& json) {
-  constexpr const char* kTensor = "tensor_parallel_degree";
-  constexpr const char* kExpert = "expert_parallel_degree";
+  constexpr const char* kTensor = "parallelism.tensor_parallel_degree";
+  constexpr const char* kExpert = "parallelism.expert_parallel_degree";
   int64_t tp = degrees.tensor_parallel, ep = degrees.expert_parallel;
   RequireDivides(kTensor, tp, "attention heads", Hyperparameter(json, {"num_attention_heads"}));
   RequireDivides(kTensor, tp, "key/value heads", Hyperparameter(json, {"num_key_value_heads"}));
@@ -57,11 +58,11 @@ void CheckDegrees(const ParallelDegrees& degrees, const nlohmann::json& json) {
          "--{} {} splits experts, but the model has none; leave it at 1", kExpert, ep);
   }
   RequireDivides(kExpert, ep, "experts of a layer", experts);
-  if (degrees.ranks() % ep != 0) {
+  if (degrees.shards() % ep != 0) {
     Fail(ErrorCode::kConflictingOptions,
-         "--{} {} must divide the {} ranks of --data_parallel_shard_degree x "
-         "--tensor_parallel_degree, since experts live on the same ranks as the rest",
-         kExpert, ep, degrees.ranks());
+         "--{} {} must divide the {} ranks that share parameters, since experts live on the same "
+         "ranks as the rest",
+         kExpert, ep, degrees.shards());
   }
 }
 
@@ -144,6 +145,23 @@ std::string FormatRow(std::string_view name, const PartReport& row, int64_t tota
                      ByteText(row.optimizer_bytes), ByteText(row.bytes()));
 }
 
+// "data_parallel_shard 8 x tensor_parallel 2, expert_parallel 4": degrees above 1.
+std::string DegreesText(const ParallelDegrees& degrees) {
+  std::vector<std::string> shown;
+  const auto add = [&shown](std::string_view name, int64_t degree) {
+    if (degree > 1) shown.push_back(fmt::format("{} {}", name, degree));
+  };
+  add("data_parallel_replicate", degrees.data_parallel_replicate);
+  add("data_parallel_shard", degrees.data_parallel_shard);
+  add("context_parallel", degrees.context_parallel);
+  add("tensor_parallel", degrees.tensor_parallel);
+  std::string text = shown.empty() ? "no parallelism" : gt::Join(shown, " x ");
+  if (degrees.expert_parallel > 1) {
+    text += fmt::format(", expert_parallel {}", degrees.expert_parallel);
+  }
+  return text;
+}
+
 std::string FormatFlops(double flops) {
   for (const char* unit : {"FLOP", "KFLOP", "MFLOP", "GFLOP", "TFLOP"}) {
     if (flops < 1000) return fmt::format("{:.1f} {}", flops, unit);
@@ -160,6 +178,15 @@ nlohmann::ordered_json Weights(const PartReport& row) {
 }
 
 }  // namespace
+
+ParallelDegrees DegreesOf(const Config& config) {
+  const Mesh mesh(config.parallelism, std::max<int64_t>(1, config.ranks), 0);
+  return {.data_parallel_replicate = mesh.size(MeshAxis::kDpReplicate),
+          .data_parallel_shard = mesh.size(MeshAxis::kFsdp) / mesh.size(MeshAxis::kCp),
+          .context_parallel = mesh.size(MeshAxis::kCp),
+          .tensor_parallel = mesh.size(MeshAxis::kTp),
+          .expert_parallel = mesh.size(MeshAxis::kEp)};
+}
 
 PartReport ModelReport::Sum() const {
   PartReport sum{.part = ModelPart::kOther};
@@ -208,11 +235,11 @@ ModelReport ReportOnModel(const Config& config, const ParallelDegrees& degrees) 
   }
   for (size_t i = 0; i < by_part.size(); ++i) {
     if (by_part[i] == 0) continue;
-    int64_t bytes = Share(by_part[i], degrees.ranks()) * BytesOf(report.stored);
+    int64_t bytes = Share(by_part[i], degrees.shards()) * BytesOf(report.stored);
     // AdamW keeps two means in the parameters' dtype.
     report.parts.push_back({static_cast<ModelPart>(i), by_part[i], bytes, bytes, 2 * bytes});
   }
-  int64_t tokens = report.batch * report.length;
+  int64_t tokens = Share(report.batch * report.length, degrees.context_parallel);
   report.activation_bytes = Share(tokens * kept * BytesOf(report.compute), degrees.tensor_parallel);
   report.logit_bytes = Share(LogitBytes(config, *model, tokens), degrees.tensor_parallel);
   report.weight_copy_bytes = WeightCopies(report, by_block);
@@ -228,10 +255,8 @@ std::string ToTable(const ModelReport& report) {
                       FormatFlops(static_cast<double>(report.flops_per_token)), report.length);
   text += fmt::format("kept in {}, computed in {}\n", EnumName(report.stored),
                       EnumName(report.compute));
-  text +=
-      fmt::format("{} rank{}: data_parallel_shard {} x tensor_parallel {}, expert_parallel {}\n",
-                  degrees.ranks(), degrees.ranks() == 1 ? "" : "s", degrees.data_parallel_shard,
-                  degrees.tensor_parallel, degrees.expert_parallel);
+  text += fmt::format("{} rank{}: {}\n", degrees.ranks(), degrees.ranks() == 1 ? "" : "s",
+                      DegreesText(degrees));
   text += fmt::format("\n  {:<16} {:>19} {:>8} {:>12} {:>12} {:>12} {:>12}\n", "part", "parameters",
                       "share", "weights", "gradients", "optimizer", "of a rank");
   for (const PartReport& row : report.parts) {
@@ -252,19 +277,22 @@ std::string ToTable(const ModelReport& report) {
 }
 
 nlohmann::ordered_json ToJson(const ModelReport& report) {
-  nlohmann::ordered_json json = {{"model", report.title},
-                                 {"parameters", report.parameters},
-                                 {"active_parameters", report.active_parameters},
-                                 {"flops_per_token", report.flops_per_token},
-                                 {"seq_len", report.length},
-                                 {"local_batch_size", report.batch},
-                                 {"dtype", EnumName(report.stored)},
-                                 {"mixed_precision_param", EnumName(report.compute)},
-                                 {"tied", report.tied},
-                                 {"ranks", report.degrees.ranks()},
-                                 {"data_parallel_shard_degree", report.degrees.data_parallel_shard},
-                                 {"tensor_parallel_degree", report.degrees.tensor_parallel},
-                                 {"expert_parallel_degree", report.degrees.expert_parallel}};
+  nlohmann::ordered_json json = {
+      {"model", report.title},
+      {"parameters", report.parameters},
+      {"active_parameters", report.active_parameters},
+      {"flops_per_token", report.flops_per_token},
+      {"seq_len", report.length},
+      {"local_batch_size", report.batch},
+      {"dtype", EnumName(report.stored)},
+      {"mixed_precision_param", EnumName(report.compute)},
+      {"tied", report.tied},
+      {"ranks", report.degrees.ranks()},
+      {"data_parallel_replicate_degree", report.degrees.data_parallel_replicate},
+      {"data_parallel_shard_degree", report.degrees.data_parallel_shard},
+      {"context_parallel_degree", report.degrees.context_parallel},
+      {"tensor_parallel_degree", report.degrees.tensor_parallel},
+      {"expert_parallel_degree", report.degrees.expert_parallel}};
   for (const PartReport& row : report.parts) {
     std::string name(EnumName(row.part));
     std::replace(name.begin(), name.end(), ' ', '_');

@@ -2,10 +2,10 @@
 // given parallelism. Nothing is allocated, so every model can be asked about on any machine.
 //
 // Parameters, gradients and optimizer state are exact up to rounding: they are divided by all
-// ranks, dense ones by FSDP and tensor parallelism, those of experts by expert parallelism and what
-// is left of the ranks, which is the same number. The rest is an estimate:
+// ranks of a replica, dense ones by FSDP, context and tensor parallelism, those of experts by expert
+// parallelism and what is left of the ranks, which is the same number. The rest is an estimate:
 //
-//   activations    tokens x bytes of the compute dtype / tensor parallelism x the sum of inputs and
+//   activations    tokens of a rank x bytes of the compute dtype / tensor parallelism x the sum of inputs and
 //                  outputs of every matrix that a token passes (top_k experts of each mixture), the
 //                  outputs of attention's matrices and of gates twice, with the embedding's output
 //                  and the head's input. Nothing is recomputed.
@@ -44,12 +44,19 @@ inline constexpr std::array<std::string_view, 9> kEnumNames<ModelPart> = {
     "shared experts", "norms",     "head",      "other"};
 
 struct ParallelDegrees {
+  int64_t data_parallel_replicate = 1;
   int64_t data_parallel_shard = 1;
+  int64_t context_parallel = 1;
   int64_t tensor_parallel = 1;
-  int64_t expert_parallel = 1;  // over the ranks of the other two
+  int64_t expert_parallel = 1;  // over the ranks that share parameters
 
-  int64_t ranks() const { return data_parallel_shard * tensor_parallel; }
+  // Ranks that share parameters, and all ranks.
+  int64_t shards() const { return data_parallel_shard * context_parallel * tensor_parallel; }
+  int64_t ranks() const { return data_parallel_replicate * shards(); }
 };
+
+// Those of --parallelism.* on --ranks ranks. Fails with BadMesh if they do not fit.
+ParallelDegrees DegreesOf(const Config& config);
 
 struct PartReport {
   ModelPart part;

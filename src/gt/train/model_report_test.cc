@@ -20,6 +20,10 @@ Config Model(const std::string& name, const std::string& flavor, int64_t length 
   return config;
 }
 
+ParallelDegrees Degrees(int64_t shard, int64_t tensor, int64_t expert) {
+  return {.data_parallel_shard = shard, .tensor_parallel = tensor, .expert_parallel = expert};
+}
+
 int64_t Parameters(const ModelReport& report, ModelPart part) {
   for (const PartReport& row : report.parts) {
     if (row.part == part) return row.parameters;
@@ -91,7 +95,7 @@ TEST(ModelReport, MemoryIsDividedByAllRanks) {
   EXPECT_EQ(whole.Sum().gradient_bytes, 2 * whole.parameters);
   EXPECT_EQ(whole.Sum().optimizer_bytes, 4 * whole.parameters);
   EXPECT_EQ(whole.weight_copy_bytes, 0);
-  ModelReport split = ReportOnModel(config, {16, 4, 8});
+  ModelReport split = ReportOnModel(config, Degrees(16, 4, 8));
   for (size_t i = 0; i < whole.parts.size(); ++i) {
     EXPECT_EQ(split.parts[i].parameter_bytes, whole.parts[i].parameter_bytes / 64)
         << EnumName(whole.parts[i].part);
@@ -108,6 +112,28 @@ TEST(ModelReport, MemoryIsDividedByAllRanks) {
   EXPECT_EQ(mixed.activation_bytes, whole.activation_bytes);
 }
 
+// --ranks and --parallelism.* mean what they mean for training.
+TEST(ModelReport, TakesTheDegreesOfTheJob) {
+  Config config = Model("qwen3", "30B-A3B");
+  const ModelReport whole = ReportOnModel(config);
+  config.ranks = 64;
+  config.parallelism.data_parallel_replicate_degree = 2;
+  config.parallelism.context_parallel_degree = 2;
+  config.parallelism.tensor_parallel_degree = 4;
+  config.parallelism.expert_parallel_degree = 8;
+  const ModelReport report = ReportOnModel(config, DegreesOf(config));
+  EXPECT_EQ(report.degrees.ranks(), 64);
+  EXPECT_EQ(report.degrees.data_parallel_shard, 4);
+  EXPECT_EQ(report.Sum().parameter_bytes, whole.Sum().parameter_bytes / 32);
+  EXPECT_EQ(report.activation_bytes, whole.activation_bytes / 8);
+  EXPECT_NE(ToTable(report).find("64 ranks: data_parallel_replicate 2 x data_parallel_shard 4 x "
+                                 "context_parallel 2 x tensor_parallel 4, expert_parallel 8"),
+            std::string::npos)
+      << ToTable(report);
+  config.ranks = 24;
+  EXPECT_THROW(DegreesOf(config), Error);
+}
+
 TEST(ModelReport, DegreesMustDivideWhatTheySplit) {
   auto expect = [](const Config& config, const ParallelDegrees& degrees, const char* part) {
     try {
@@ -118,11 +144,11 @@ TEST(ModelReport, DegreesMustDivideWhatTheySplit) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     }
   };
-  expect(Model("llama3", "8B"), {1, 3, 1}, "32 attention heads");
-  expect(Model("llama3", "8B"), {1, 16, 1}, "8 key/value heads");
-  expect(Model("llama3", "8B"), {8, 1, 2}, "has none");
-  expect(Model("qwen3", "30B-A3B"), {3, 1, 3}, "128 experts");
-  expect(Model("qwen3", "30B-A3B"), {4, 2, 16}, "8 ranks");
+  expect(Model("llama3", "8B"), Degrees(1, 3, 1), "32 attention heads");
+  expect(Model("llama3", "8B"), Degrees(1, 16, 1), "8 key/value heads");
+  expect(Model("llama3", "8B"), Degrees(8, 1, 2), "has none");
+  expect(Model("qwen3", "30B-A3B"), Degrees(3, 1, 3), "128 experts");
+  expect(Model("qwen3", "30B-A3B"), Degrees(4, 2, 16), "8 ranks");
 }
 
 // The estimate against what libtorch keeps for backward after a forward pass.
@@ -150,7 +176,7 @@ TEST(ModelReport, ActivationsAreAboutWhatForwardLeavesBehind) {
 }
 
 TEST(ModelReport, TableAndJsonSayTheSame) {
-  ModelReport report = ReportOnModel(Model("deepseek_v3", "16B"), {4, 2, 8});
+  ModelReport report = ReportOnModel(Model("deepseek_v3", "16B"), Degrees(4, 2, 8));
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(ToJson(report).dump());
   EXPECT_EQ(json["parameters"], report.parameters);
   EXPECT_EQ(json["ranks"], 8);

@@ -12,6 +12,7 @@
 #include "gt/base/error.h"
 #include "gt/compile/configured_model.h"
 #include "gt/models/hf_checkpoint.h"
+#include "gt/storage/best_checkpoint.h"
 #include "gt/storage/checkpoint_store.h"
 #include "gt/train/checkpoint.h"
 #include "gt/train/tokenizer_export.h"
@@ -26,12 +27,16 @@ bool HasFile(const fs::path& folder, const char* name) {
   return fs::is_regular_file(folder / name, error);
 }
 
+constexpr int64_t kLatestStep = -1;
+
+std::string StepText(int64_t step) { return step == kBestStep ? "best" : fmt::to_string(step); }
+
 ModelSource FromHfFolder(const fs::path& folder, int64_t step) {
-  if (step >= 0) {
+  if (step != kLatestStep) {
     Fail(ErrorCode::kConflictingOptions,
          "--step {} asks for a checkpoint, but '{}' is a Hugging Face folder, which has one set of "
          "weights; name the folder of the run with --model",
-         step, folder.string());
+         StepText(step), folder.string());
   }
   return {.hf_folder = folder.string()};
 }
@@ -52,10 +57,19 @@ Config ConfigOfCheckpoint(const fs::path& step_folder) {
   return config;
 }
 
+int64_t BestStepOf(const fs::path& folder) {
+  if (const std::optional<BestCheckpoint> best = ReadBest(folder)) return best->step;
+  Fail(ErrorCode::kUnknownModel,
+       "'{}' does not say which of its checkpoints is the best (--step best); train with "
+       "--checkpoint.keep_best and validation",
+       folder.string());
+}
+
 ModelSource FromCheckpoints(const fs::path& folder, int64_t step) {
   CheckpointStore store(folder);
   std::vector<int64_t> steps = store.CompleteSteps();
-  if (step < 0) step = steps.back();
+  if (step == kBestStep) step = BestStepOf(folder);
+  if (step == kLatestStep) step = steps.back();
   if (std::find(steps.begin(), steps.end(), step) == steps.end()) {
     Fail(ErrorCode::kCheckpointDamaged,
          "'{}' has no complete checkpoint of step {} (--step); its steps are {}", folder.string(),
@@ -86,7 +100,7 @@ ModelSource FromRun(const fs::path& folder, int64_t step) {
   Config config;
   LoadTomlFile((folder / "config.toml").string(), &config);
   fs::path checkpoints = folder / config.checkpoint.folder, exported = folder / "hf";
-  bool has_export = step < 0 && HasFile(exported, "config.json");
+  bool has_export = step == kLatestStep && HasFile(exported, "config.json");
   if (HasCheckpoints(checkpoints) &&
       !(has_export && ExportIsOfLaterRun(exported, checkpoints, config))) {
     return FromCheckpoints(checkpoints, step);
@@ -94,7 +108,8 @@ ModelSource FromRun(const fs::path& folder, int64_t step) {
   if (has_export) return FromHfFolder(exported, step);
   Fail(ErrorCode::kUnknownModel,
        "the run in '{}' has no complete checkpoint in '{}'{}; train with --checkpoint.enable",
-       folder.string(), checkpoints.string(), step < 0 ? " and exported no weights" : "");
+       folder.string(), checkpoints.string(),
+       step == kLatestStep ? " and exported no weights" : "");
 }
 
 // The step of a folder that is a checkpoint itself.
@@ -163,7 +178,7 @@ ModelSource FindModel(const std::string& folder, int64_t step) {
   if (!fs::is_directory(folder, error)) {
     Fail(ErrorCode::kUnknownModel,
          "{} '{}'; name a Hugging Face folder or the dump folder of a run with --model (gt train "
-         "leaves its weights in outputs/hf)",
+         "leaves its weights in outputs/latest/hf)",
          fs::exists(folder, error) ? "there is a file, but no folder" : "there is no folder",
          folder);
   }
@@ -171,9 +186,9 @@ ModelSource FindModel(const std::string& folder, int64_t step) {
   fs::path path = fs::canonical(folder);
   if (HasFile(path, "config.json")) return FromHfFolder(path, step);
   if (std::optional<int64_t> own = OwnStep(path)) {
-    if (step >= 0 && step != *own) {
+    if (step != kLatestStep && step != *own) {
       Fail(ErrorCode::kConflictingOptions, "--step {} contradicts --model '{}', which is step {}",
-           step, folder, *own);
+           StepText(step), folder, *own);
     }
     return FromCheckpoints(path.parent_path(), *own);
   }

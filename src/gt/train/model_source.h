@@ -21,6 +21,9 @@ struct ModelSource {
   Config config = {};  // that the checkpoint was made with
 };
 
+// In place of a step: the checkpoint with the lowest validation loss (--checkpoint.keep_best).
+inline constexpr int64_t kBestStep = -2;
+
 // `folder` is a Hugging Face folder, the dump folder of a run, a folder of checkpoints, or a single
 // checkpoint. Of a run, the checkpoints if it kept some, else the weights that it exported. `step`: -1
 // takes the latest.

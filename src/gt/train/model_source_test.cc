@@ -48,6 +48,7 @@ class ModelSourceTest : public ::testing::Test {
     config.checkpoint.interval = 1;
     config.compile.mode = CompileMode::kEager;
     config.dump_folder = (folder_ / name).string();
+    config.overwrite = true;
     return config;
   }
 

@@ -56,6 +56,7 @@ class OverlapTest : public ::testing::Test {
     config.comm.cluster = (folder_ / fmt::format("links_{}.toml", gb_per_s)).string();
     config.debug.moe_force_load_balance = true;
     config.dump_folder = folder_.string();
+    config.overwrite = true;
     std::ofstream(config.comm.cluster) << fmt::format(
         "[cluster]\nname = \"test\"\ngeneration = \"hopper\"\ngpus_per_node = 8\n"
         "[simple.node]\nlatency_us = 1.0\nbandwidth_gb_per_s = {:.6f}\n"

@@ -44,10 +44,11 @@ class PlacedJobTest : public ::testing::Test {
     config.training.seq_len = kLength;
     config.training.local_batch_size = rows / ranks;
     config.training.steps = 4;
-    config.training.dataset_path = Path("rows.npy");
+    config.training.dataset_path = {Path("rows.npy")};
     config.lr_scheduler.warmup_steps = 0;
     config.metrics.hashes = true;
     config.checkpoint.last_save_in_hf = false;
+    config.overwrite = true;
     config.dump_folder = Path(fmt::format("job{}", jobs_++));
     return config;
   }

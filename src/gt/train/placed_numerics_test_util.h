@@ -110,7 +110,7 @@ class JobFolder {
     config.training.seq_len = kLength;
     config.training.local_batch_size = which.rows() / ranks;
     config.training.steps = kSteps;
-    config.training.dataset_path = (folder_ / "rows.npy").string();
+    config.training.dataset_path = {(folder_ / "rows.npy").string()};
     config.lr_scheduler.warmup_steps = 0;
     config.metrics.hashes = true;
     config.checkpoint.last_save_in_hf = false;

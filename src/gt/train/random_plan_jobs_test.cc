@@ -23,7 +23,7 @@ class Jobs {
   explicit Jobs(const PlacedKind& kind) : kind_(kind), many_(ConfigOf(kind)) {
     WriteLearnableRows(Path("rows.npy"), 256, many_.training.seq_len);
     many_.training.steps = 2;
-    many_.training.dataset_path = Path("rows.npy");
+    many_.training.dataset_path = {Path("rows.npy")};
     many_.lr_scheduler.warmup_steps = 0;
     many_.metrics.hashes = true;
     many_.checkpoint.last_save_in_hf = false;

@@ -7,6 +7,9 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <map>
+#include <regex>
+#include <set>
 
 #include "gt/base/error.h"
 #include "gt/compile/configured_model.h"
@@ -120,13 +123,14 @@ class RanksTest : public ::testing::TestWithParam<Layout> {
     config.model.name = layout.model;
     config.model.flavor = layout.flavor;
     config.model.tokenizer_path = "bytes";
-    config.training.dataset_path = (folder_ / "rows.npy").string();
+    config.training.dataset_path = {(folder_ / "rows.npy").string()};
     config.training.seq_len = kLength;
     config.training.local_batch_size = layout.rows();
     config.training.steps = 20;
     config.training.deterministic = true;
     config.checkpoint.last_save_in_hf = false;
     config.dump_folder = (folder_ / "one").string();
+    config.overwrite = true;
     config.comm.train_timeout_seconds = 60;
     return config;
   }
@@ -140,6 +144,7 @@ class RanksTest : public ::testing::TestWithParam<Layout> {
     config.parallelism.tensor_parallel_degree = layout.tp;
     config.parallelism.expert_parallel_degree = layout.ep;
     config.dump_folder = (folder_ / name).string();
+    config.overwrite = true;
     return config;
   }
 
@@ -453,9 +458,47 @@ TEST_F(RanksJobTest, AnEagerJobCapturesNothing) {
     config.compile.debug_graph_passes = true;
     config.training.steps = 1;
     Train(config);
-    EXPECT_EQ(fs::exists(fs::path(config.dump_folder) / "passes"),
+    EXPECT_EQ(fs::exists(fs::path(config.dump_folder) / "passes/rank_0"),
               mode == CompileMode::kAotFxTrace);
   }
+}
+
+// Each rank dumps into a folder of its own, and every dump has a number of its own, also across the
+// pipelines of a step whose order follows the load of its experts.
+TEST_F(RanksJobTest, DumpsArePerRankAndNumbersRunOn) {
+  Config config = ManyRanks(
+      {.name = "", .model = "deepseek_v3", .flavor = "tiny", .ranks = 2, .ep = 2}, "dumps");
+  config.training.steps = 3;
+  config.compile.debug_graph_passes = true;
+  config.compile.debug_graph_passes_ranks = {"all"};
+  config.compile.ep_overlap.enabled = AutoSwitch::kTrue;
+  config.compile.ep_overlap.replan_interval = 1;
+  config.debug.moe_load = "zipf:1.5";
+  Train(config);
+  const auto dumps = [&config](int64_t rank) {
+    std::set<std::string> names;
+    const fs::path folder = fs::path(config.dump_folder) / "passes" / fmt::format("rank_{}", rank);
+    for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename());
+    return names;
+  };
+  const std::set<std::string> names = dumps(0);
+  EXPECT_EQ(names, dumps(1));
+  std::map<std::string, std::set<std::string>> passes;  // by number
+  std::set<std::string> pipelines;
+  for (const std::string& name : names) {
+    const std::regex form(R"((\d+)_([a-z_0-9]+)\.([a-z_0-9]+)\.[a-z.]+)");
+    std::smatch parts;
+    ASSERT_TRUE(std::regex_match(name, parts, form)) << name;
+    passes[parts[1]].insert(parts[2].str() + "." + parts[3].str());
+    pipelines.insert(parts[2]);
+  }
+  for (const auto& [number, named] : passes) EXPECT_EQ(named.size(), 1U) << number;
+  EXPECT_GE(pipelines.size(), 2U) << "the step was not planned again";
+  config.compile.debug_graph_passes_ranks = {"1"};
+  config.overwrite = true;
+  Train(config);
+  EXPECT_FALSE(fs::exists(fs::path(config.dump_folder) / "passes/rank_0"));
+  EXPECT_TRUE(fs::exists(fs::path(config.dump_folder) / "passes/rank_1"));
 }
 
 // Eager ranks whose files describe different models are refused before they wait for each other.
@@ -553,7 +596,7 @@ TEST_F(RanksJobTest, WhatCannotBeSharedOutIsSaidAtOnce) {
             std::string::npos);
   config = ManyRanks(kLayouts[3], "bad");
   config.training.seq_len = 30;
-  config.training.dataset_path = "";
+  config.training.dataset_path = {};
   EXPECT_NE(MessageOf(config, ErrorCode::kNotDivisible).find("--training.seq_len 30"),
             std::string::npos);
   config = ManyRanks(kLayouts[3], "bad");

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -46,6 +47,7 @@ class ResumeTest : public ::testing::Test {
     config.checkpoint.enable = true;
     config.checkpoint.last_save_in_hf = false;
     config.dump_folder = (folder_ / name).string();
+    config.overwrite = true;
     return config;
   }
 
@@ -62,14 +64,16 @@ class ResumeTest : public ::testing::Test {
   }
 
   // The program itself in a process of its own.
-  static pid_t Start(const Config& config) {
+  static pid_t Start(const Config& config, const char* errors = "/dev/null") {
     std::string path = config.dump_folder + ".toml";
     std::ofstream(path) << ToToml(config);
     pid_t child = fork();
     if (child == 0) {
+      // The tests may run under nohup, or in the background of a shell.
+      for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) std::signal(signal, SIG_DFL);
       int nothing = open("/dev/null", O_WRONLY);
       dup2(nothing, 1);
-      dup2(nothing, 2);
+      dup2(open(errors, O_WRONLY | O_CREAT, 0600), 2);
       execl(GT_BINARY, "gt", "train", "--config", path.c_str(), nullptr);
       _exit(127);
     }
@@ -202,6 +206,47 @@ TEST_F(ResumeTest, ASignalSavesAndLeaves) {
     size_t done = Losses(config.dump_folder).size();
     config.training.steps = static_cast<int64_t>(done);
     EXPECT_EQ(Train(config).steps, static_cast<int64_t>(done));
+  }
+}
+
+// The answer comes at once and is true: no further step runs, also with several ranks.
+TEST_F(ResumeTest, ASignalEndsTheStepUnderWay) {
+  for (int64_t ranks : {1, 3}) {
+    Config config = Job(fmt::format("answers_{}", ranks));
+    config.ranks = ranks;
+    config.training.steps = 100'000;
+    config.training.seq_len = 512;  // steps that take a while
+    const std::string errors = config.dump_folder + ".err";
+    pid_t child = Start(config, errors.c_str());
+    for (int i = 0; i < 3000 && Losses(config.dump_folder).size() < 2; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    const size_t before = Losses(config.dump_folder).size();
+    kill(child, SIGINT);
+    EXPECT_EQ(WEXITSTATUS(StatusOf(child)), 128 + SIGINT);
+    std::ifstream file(errors);
+    const std::string said{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    const size_t done = Losses(config.dump_folder).size();
+    EXPECT_LE(done, before + 1);
+    EXPECT_NE(
+        said.find(fmt::format("finishing step {}, then saving; press again to stop now", done)),
+        std::string::npos)
+        << done << " steps\n"
+        << said;
+  }
+}
+
+TEST_F(ResumeTest, FewerStepsThanAreDoneAreRefused) {
+  Config config = Job("shorter");
+  config.training.steps = 4;
+  Train(config);
+  config.training.steps = 3;
+  try {
+    Train(config);
+    FAIL() << "the run exported weights of a later step";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConflictingOptions);
+    EXPECT_NE(std::string(error.what()).find("--training.steps 3"), std::string::npos);
   }
 }
 

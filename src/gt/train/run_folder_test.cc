@@ -12,6 +12,7 @@
 #include "gt/base/error.h"
 #include "gt/base/text.h"
 #include "gt/job/config.h"
+#include "gt/job/dump_folder.h"
 #include "gt/testing/temp_folder.h"
 #include "gt/train/trainer.h"
 
@@ -35,6 +36,7 @@ class RunFolderTest : public ::testing::Test {
     config.threads = 1;
     config.ranks = ranks;
     config.dump_folder = (folder_ / "run").string();
+    config.training.mixed_precision_param = ComputeDtype::kFloat32;  // what auto means on a CPU
     return config;
   }
 
@@ -90,32 +92,104 @@ TEST_F(RunFolderTest, TwoRunsDoNotShareAFolder) {
 }
 
 TEST_F(RunFolderTest, WhatCannotBeWrittenIsFoundBeforeTheFirstStep) {
-  for (const std::string name : {"config.toml", "metrics.jsonl", "hf/config.json"}) {
-    fs::create_directories(InRun(name));
-    ExpectPart(Refusal(Job(), ErrorCode::kCannotWrite), name);
-    fs::remove_all(folder_ / "run");
-  }
-  fs::create_directories(folder_ / "run");
-  std::ofstream(InRun("hf")) << "notes of mine";
+  fs::create_directories(InRun("run.json"));
+  ExpectPart(Refusal(Job(), ErrorCode::kCannotWrite), "run.json");
+  fs::remove_all(folder_ / "run");
+  // Results that cannot be moved.
+  EXPECT_EQ(Train(Job()).steps, 2);
+  std::ofstream(InRun("previous")) << "notes of mine";
   ExpectPart(Refusal(Job(), ErrorCode::kCannotWrite), "a part of the path is a file");
-  EXPECT_EQ(TextOf(InRun("hf")), "notes of mine");
-  Config without = Job();
-  without.checkpoint.last_save_in_hf = false;
-  EXPECT_EQ(Train(without).steps, 2);
+  EXPECT_EQ(TextOf(InRun("previous")), "notes of mine");
 }
 
-TEST_F(RunFolderTest, ResultsThatAreReplacedAreNamed) {
+// A run that fails before its first step leaves everything as it was; one that goes on moves it.
+TEST_F(RunFolderTest, ResultsMoveOnceTheNextRunHasSomeOfItsOwn) {
+  const Config config = Job();
+  Train(config);
+  const std::string metrics = TextOf(InRun("metrics.jsonl")), toml = TextOf(InRun("config.toml"));
+  const std::string weights = TextOf(InRun("hf/model.safetensors"));
+  Config bad = config;
+  bad.training.dataset_path = {(folder_ / "nowhere").string()};
+  Refusal(bad, ErrorCode::kDataUnreadable);
+  bad = config;
+  bad.training.memory_limit_gb = 1e-5;  // refused once the step is captured
+  bad.overwrite = true;
+  Refusal(bad, ErrorCode::kDoesNotFit);
+  EXPECT_EQ(TextOf(InRun("metrics.jsonl")), metrics);
+  EXPECT_EQ(TextOf(InRun("config.toml")), toml);
+  EXPECT_EQ(TextOf(InRun("hf/model.safetensors")), weights);
+  EXPECT_FALSE(fs::exists(InRun("previous")));
+
+  Train(config);
+  EXPECT_EQ(TextOf(InRun("previous/metrics.jsonl")), metrics);
+  EXPECT_EQ(TextOf(InRun("previous/hf/model.safetensors")), weights);
+  EXPECT_EQ(TextOf(InRun("hf/model.safetensors")), weights);
+  // One generation, and what somebody else keeps there.
+  std::ofstream(InRun("previous/mine")) << "notes";
+  Config other = config;
+  other.training.seed = 1;
+  other.overwrite = true;
+  Train(other);
+  EXPECT_EQ(TextOf(InRun("previous/config.toml")), toml);
+  EXPECT_EQ(TextOf(InRun("previous/mine")), "notes");
+  EXPECT_NE(TextOf(InRun("hf/model.safetensors")), weights);
+}
+
+TEST_F(RunFolderTest, ResultsOfAnotherConfigurationAreNotReplacedUnasked) {
+  Config config = Job();
+  Train(config);
+  config.metrics.log_freq = 2;  // the same results
+  EXPECT_EQ(Train(config).steps, 2);
+  config.training.seed = 7;
+  config.optimizer.lr = 1e-5;
+  const std::string message = Refusal(config, ErrorCode::kFolderHasResults);
+  ExpectPart(message, "training.seed 42 -> 7");
+  ExpectPart(message, "optimizer.lr");
+  ExpectPart(message, "--overwrite");
+  config.overwrite = true;
+  EXPECT_EQ(Train(config).steps, 2);
+  Config read;
+  LoadTomlFile(InRun("config.toml").string(), &read);
+  EXPECT_FALSE(read.overwrite) << "the next run from this file is asked again";
+}
+
+// Files of these names that gt has not written are the user's, and are never removed.
+TEST_F(RunFolderTest, FilesOfTheUserAreNeverReplaced) {
+  fs::create_directories(InRun("hf"));
+  std::ofstream(InRun("hf/model.safetensors")) << "mine";
+  std::ofstream(InRun("config.toml")) << "# mine";
+  Config config = Job();
+  const std::string message = Refusal(config, ErrorCode::kFolderHasResults);
+  ExpectPart(message, "config.toml, hf");
+  config.overwrite = true;
+  for (int run = 0; run < 3; ++run) Train(config);
+  EXPECT_EQ(TextOf(InRun("previous/config.toml")), "# mine");
+  EXPECT_EQ(TextOf(InRun("previous/hf/model.safetensors")), "mine");
+}
+
+TEST_F(RunFolderTest, WhatWillMoveIsNamed) {
   Config config = Job();
   EXPECT_TRUE(RunFolder(config).WhatIsThere().empty());
+  EXPECT_FALSE(fs::exists(folder_ / "run")) << "an empty folder stays behind";
+  {
+    RunFolder folder(config);
+    folder.WillWrite("passes");  // before the first step
+    fs::create_directory(InRun("passes"));
+    EXPECT_TRUE(folder.WhatIsThere().empty()) << "dumps of this run are no earlier results";
+    folder.Begin(/*continues=*/false);
+    EXPECT_TRUE(fs::exists(InRun("passes")));
+  }
+  fs::remove_all(folder_ / "run");
   config.checkpoint.enable = true;
   Train(config);
   config.checkpoint.enable = false;
   const std::vector<std::string> lines = RunFolder(config).WhatIsThere();
   ASSERT_EQ(lines.size(), 2u);
   const std::string today = LocalTimeText(std::time(nullptr)).substr(0, 4);
-  ExpectPart(lines[0], "replacing the results of a run of " + today);
-  ExpectPart(lines[0],
-             fmt::format(", 2 steps, in {}: metrics.jsonl, config.toml, hf", config.dump_folder));
+  ExpectPart(lines[0], "the results of a run of " + today);
+  ExpectPart(lines[0], fmt::format(", 2 steps, move to {} after the first step: metrics.jsonl, "
+                                   "config.toml, hf",
+                                   InRun("previous").string()));
   ExpectPart(lines[1],
              "has 1 checkpoint, the latest of step 2: this run begins anew and leaves it");
   ExpectPart(lines[1], "--checkpoint.enable");
@@ -125,6 +199,7 @@ TEST_F(RunFolderTest, ResultsThatAreReplacedAreNamed) {
   // The folder that it would read from, under any name.
   const std::string weights = TextOf(InRun("hf/model.safetensors"));
   fs::create_directory_symlink(InRun("hf"), folder_ / "link");
+  config.overwrite = true;
   for (const fs::path& source : {InRun("hf"), InRun("hf/"), folder_ / "link"}) {
     config.model.hf_path = source.string();
     const std::string message = Refusal(config, ErrorCode::kConflictingOptions);
@@ -132,8 +207,58 @@ TEST_F(RunFolderTest, ResultsThatAreReplacedAreNamed) {
     ExpectPart(message, "--dump_folder");
   }
   EXPECT_EQ(TextOf(InRun("hf/model.safetensors")), weights);
-  config.checkpoint.last_save_in_hf = false;
-  EXPECT_EQ(Train(config).steps, 2);
+}
+
+// By default every run has a folder, and a job with checkpoints finds its own.
+TEST_F(RunFolderTest, EveryRunHasAFolderAndTheLastOneHasAName) {
+  Config config = Job();
+  config.dump_folder = (folder_ / "runs/{model}-{time}").string();
+  const auto folders = [this] {
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::directory_iterator(folder_ / "runs")) {
+      if (!entry.is_symlink()) found.push_back(entry.path());
+    }
+    return found.size();
+  };
+  const fs::path latest = folder_ / "runs/latest";
+  Train(config);
+  EXPECT_TRUE(fs::read_symlink(latest).string().starts_with("llama3-tiny-")) << latest;
+  EXPECT_NE(TextOf(latest / "metrics.jsonl"), "");
+  Config bad = config;
+  bad.training.memory_limit_gb = 1e-5;
+  const fs::path before = fs::read_symlink(latest);
+  EXPECT_THROW(Train(bad), Error);
+  EXPECT_EQ(fs::read_symlink(latest), before);
+  EXPECT_EQ(folders(), 1u) << "a run that did nothing has left a folder";
+
+  config.checkpoint.enable = true;
+  Train(config);
+  const fs::path first = fs::read_symlink(latest);
+  EXPECT_EQ(folders(), 2u);
+  config.training.steps = 3;
+  EXPECT_EQ(Train(config).steps, 3) << "continues";
+  EXPECT_EQ(fs::read_symlink(latest), first);
+  config.training.seed = 5;
+  Train(config);
+  EXPECT_NE(fs::read_symlink(latest), first) << "another job continued it";
+  EXPECT_EQ(folders(), 3u);
+}
+
+TEST(DumpFolder, FillsItsPlaceholders) {
+  Config config;
+  config.dump_folder = "out/{model}-{time}/{model}";
+  const std::string filled = FillDumpFolder(config, 0);
+  EXPECT_TRUE(filled.starts_with("out/llama3-debugmodel-19")) << filled;
+  EXPECT_TRUE(filled.ends_with("/llama3-debugmodel")) << filled;
+  config.model.hf_path = "/models/Qwen 3/";
+  config.dump_folder = "{model}";
+  EXPECT_EQ(FillDumpFolder(config, 0), "Qwen_3");
+  EXPECT_EQ(FolderOfRuns("out/a{time}"), "out");
+  EXPECT_EQ(FolderOfRuns("{time}"), ".");
+  EXPECT_EQ(FolderOfRuns("/{time}"), "/");
+  EXPECT_EQ(DumpFolderProblem("out"), "");
+  EXPECT_NE(DumpFolderProblem("out/{day}").find("{day}"), std::string::npos);
+  EXPECT_NE(DumpFolderProblem("out/{").find("{model}"), std::string::npos);
 }
 
 }  // namespace

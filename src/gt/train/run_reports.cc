@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "gt/base/byte_text.h"
@@ -39,17 +40,30 @@ void RequireRoom(const Job& job, const TrainingState& state) {
 
 }  // namespace
 
-RunReports::RunReports(Job& job, const TrainingState& state, const std::string& overlap_table)
-    : job_(job), has_overlap_table_(!overlap_table.empty()) {
+RunReports::RunReports(Job& job, const TrainingState& state, std::string overlap_table)
+    : job_(job), steps_before_(state.progress.step), overlap_table_(std::move(overlap_table)) {
   if (!job.world.first()) return;
   RequireRoom(job, state);
-  if (state.progress.step == 0) {
-    for (const std::string& line : job.folder->WhatIsThere()) SayLine(line);
-  }
-  metrics_ = std::make_unique<MetricsFile>(job.config.dump_folder, state.progress.step);
-  WriteFile(job.folder->Path("config.toml"), ToToml(job.config));
-  if (job.placed) WriteFile(job.folder->Path(kPlanFile), ToJson(job.placed->plan));
-  if (has_overlap_table_) WriteFile(job.folder->Path("overlap.txt"), overlap_table);
+  const double sequences = job.data->data().MeasureEpoch().sequences;
+  if (sequences > 0) epochs_per_step_ = static_cast<double>(job.SequencesPerStep()) / sequences;
+  if (steps_before_ > 0) return;
+  for (const std::string& line : job.folder->WhatIsThere()) SayLine(line);
+}
+
+// The results of an earlier run stay where they are until this run has some of its own.
+void RunReports::BeginResults() {
+  if (metrics_) return;
+  RunFolder& folder = *job_.folder;
+  folder.Begin(/*continues=*/steps_before_ > 0);
+  metrics_ = std::make_unique<MetricsFile>(job_.config.dump_folder, steps_before_);
+  Config config = job_.config;
+  config.overwrite = false;  // was meant for this start
+  WriteFile(folder.Path("config.toml"), ToToml(config));
+  if (job_.placed) WriteFile(folder.Path(kPlanFile), ToJson(job_.placed->plan));
+  if (has_overlap_table()) WriteFile(folder.Path("overlap.txt"), overlap_table_);
+  if (!job_.config.metrics.enable_tensorboard) return;
+  folder.WillWrite("tb");
+  tensorboard_ = std::make_unique<TensorBoardWriter>(folder.Path("tb"));
 }
 
 void RunReports::Begin(int64_t done) {
@@ -61,10 +75,12 @@ void RunReports::Interject(const std::string& line) {
   Say(job_.world, "{}", line);
 }
 
-void RunReports::OnStep(const StepMetrics& metrics) {
+void RunReports::OnStep(StepMetrics metrics) {
   if (!job_.world.first()) return;
+  if (epochs_per_step_ > 0) metrics.epoch = epochs_per_step_ * static_cast<double>(metrics.step);
+  BeginResults();
   metrics_->Write(metrics);
-  if (job_.tensorboard) WriteTensorBoard(metrics);
+  if (tensorboard_) WriteTensorBoard(metrics);
   const int64_t steps = job_.config.training.steps;
   if (metrics.step % job_.config.metrics.log_freq == 0 || metrics.step == steps ||
       metrics.validation_loss) {
@@ -77,7 +93,7 @@ void RunReports::WriteTensorBoard(const StepMetrics& metrics) {
   double now =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   auto add = [&](const char* tag, double value) {
-    job_.tensorboard->AddScalar(tag, metrics.step, now, value);
+    tensorboard_->AddScalar(tag, metrics.step, now, value);
   };
   add("loss", metrics.loss);
   add("grad_norm", metrics.grad_norm);
@@ -86,7 +102,7 @@ void RunReports::WriteTensorBoard(const StepMetrics& metrics) {
   add("memory_gib", static_cast<double>(metrics.memory_bytes) / (1 << 30));
   if (metrics.mfu >= 0) add("mfu", metrics.mfu);
   if (metrics.validation_loss) add("validation_loss", *metrics.validation_loss);
-  job_.tensorboard->Flush();
+  tensorboard_->Flush();
 }
 
 void RunReports::OnProfile(StepProfile& profile, int64_t step, const RunningStep& running) {
@@ -95,6 +111,10 @@ void RunReports::OnProfile(StepProfile& profile, int64_t step, const RunningStep
   const std::string path = world.first()
                                ? fmt::format("{}/step_{}.json", folder, step)
                                : fmt::format("{}/step_{}_rank_{}.json", folder, step, world.rank());
+  if (world.first()) {
+    BeginResults();
+    job_.folder->WillWrite("profile");
+  }
   std::optional<StepProfile::Shown> shown = profile.Finish(path);
   if (!world.first()) return;
   Interject(fmt::format("profile of step {} in {}", step, path));

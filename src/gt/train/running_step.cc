@@ -27,7 +27,8 @@ RunningStep::RunningStep(Job& job, std::optional<StepPlan> plan, int64_t first_s
   const CompileSection& compile = job.config.compile;
   memory_ = std::move(plan->memory);
   predicted_peak_ = plan->predicted_peak;
-  predicted_ = std::move(plan->compiled.predicted);
+  predicts_ = plan->compiled.prediction_is_known;
+  if (predicts_) predicted_ = std::move(plan->compiled.predicted);
   replanner_ = std::move(plan->compiled.replanner);
   RoutingLoads planned_loads = std::move(plan->compiled.loads);
   step_ = MakeCapturedStep(*job.model, std::move(plan->compiled),
@@ -58,12 +59,16 @@ std::string RunningStep::FollowLoads(StepMetrics& metrics) {
   std::unique_ptr<Graph> graph = replanner_->Unordered();
   ApplyLoads(*graph, agreed->loads);
   replanner_->Order(*graph);
-  predicted_ = replanner_->Predict(*graph);
+  if (predicts_) predicted_ = replanner_->Predict(*graph);
   predicted_peak_ = AllocatedPeak(MeasureMemory(*graph, memory_));
   step_->Reorder(std::move(graph));
   loads_->SetPlan(*step_->graph(), agreed->loads);
-  return fmt::format("new order: {}; predicted step {:.1f} ms (the old plan said {:.1f})",
-                     agreed->Describe(), predicted_ ? predicted_->step / 1e3 : 0.0, before / 1e3);
+  std::string text = "new order: " + agreed->Describe();
+  if (predicted_) {
+    text += fmt::format("; predicted step {:.1f} ms (the old plan said {:.1f})",
+                        predicted_->step / 1e3, before / 1e3);
+  }
+  return text;
 }
 
 }  // namespace gt

@@ -31,7 +31,7 @@ class RunningStep {
   // After every step, on all ranks. Of a new order, the line that says so; else empty.
   std::string FollowLoads(StepMetrics& metrics);
 
-  // Of a captured step that communicates.
+  // Of a captured step that communicates, where its costs are known.
   const std::optional<Timeline>& predicted() const { return predicted_; }
   int64_t predicted_peak() const { return predicted_peak_; }  // bytes; 0: not known
 
@@ -40,6 +40,7 @@ class RunningStep {
   MemoryOptions memory_;
   int64_t predicted_peak_ = 0;
   std::optional<Timeline> predicted_;
+  bool predicts_ = false;                    // predictions may be shown
   std::shared_ptr<StepCompiler> replanner_;  // null: the order of the step does not depend on loads
   std::optional<LoadWatch> loads_;
 };

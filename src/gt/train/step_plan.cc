@@ -62,6 +62,7 @@ std::optional<StepPlan> PlanStep(Job& job) {
                            .device = job.device,
                            .mesh = job.mesh,
                            .world = &job.world,
+                           .cluster = job.cluster,
                            .continued_plan = PlanSoFar(job)});
   if (plan.compiled.placed) job.Follow(plan.compiled.placed);
   const Graph& graph = *plan.compiled.graph;
@@ -70,7 +71,7 @@ std::optional<StepPlan> PlanStep(Job& job) {
   const MemoryCurve curve = MeasureMemory(graph, plan.memory);
   plan.predicted_peak = AllocatedPeak(curve);
   AnnounceStep(job, plan.compiled, curve);
-  if (plan.compiled.predicted) {
+  if (plan.compiled.predicted && plan.compiled.prediction_is_known) {
     plan.overlap_table = OverlapTable(graph, *plan.compiled.predicted, curve.peak);
   }
   if (job.config.training.check_memory) RequireFit(job, graph, curve);

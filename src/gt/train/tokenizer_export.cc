@@ -8,6 +8,7 @@
 #include "gt/models/hf_config.h"
 #include "gt/storage/file_writer.h"
 #include "gt/storage/mapped_file.h"
+#include "gt/tokenizer/byte_tokenizer.h"
 
 namespace gt {
 namespace {
@@ -46,12 +47,18 @@ std::filesystem::path FileOf(const TextCodec& codec) {
 }
 
 void CopyFiles(const TextCodec& codec, const std::filesystem::path& folder) {
-  // Of no tokenizer there is nothing to copy, only what is left to remove.
+  // Of bytes there is nothing to copy, only what is left to remove.
   std::filesystem::path file = codec.tokenizer() == nullptr ? "" : FileOf(codec);
   CopyOrRemove(file, folder / kTokenizerFile);
   for (const char* name : kTokenizerCompanions) {
     CopyOrRemove(file.empty() ? file : file.parent_path() / name, folder / name);
   }
+}
+
+// For other programs, which do not know the key in config.json.
+void WriteByteTokenizer(const std::filesystem::path& folder) {
+  WriteFile(folder / kTokenizerFile, ByteTokenizerJson());
+  WriteFile(folder / "tokenizer_config.json", ByteTokenizerConfigJson());
 }
 
 bool CameWith(const TextCodec& codec, const std::string& original) {
@@ -66,6 +73,7 @@ bool CameWith(const TextCodec& codec, const std::string& original) {
 void ExportTokenizer(const TextCodec& codec, const std::string& original,
                      const std::string& folder) {
   CopyFiles(codec, folder);
+  if (codec.tokenizer() == nullptr) WriteByteTokenizer(folder);
   std::string path = (std::filesystem::path(folder) / "config.json").string();
   nlohmann::json config = HfConfig::FromFile(path).json();
   if (codec.tokenizer() == nullptr) {

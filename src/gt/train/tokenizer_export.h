@@ -10,8 +10,9 @@
 namespace gt {
 
 // Makes `folder`, which has the exported weights and config.json, say that the model's tokens are those
-// of `codec`: as tokenizer.json, whatever the file was called, and the files that belong to it, or as a
-// note in config.json that tokens are bytes. Nothing of a tokenizer that was there before stays.
+// of `codec`: as tokenizer.json, whatever the file was called, and the files that belong to it. If
+// tokens are bytes, tokenizer.json is made, and a note in config.json says so. Nothing of a tokenizer
+// that was there before stays.
 // `original` is the Hugging Face folder the model came from, or empty.
 void ExportTokenizer(const TextCodec& codec, const std::string& original,
                      const std::string& folder);

@@ -7,6 +7,7 @@
 
 #include "gt/job/config.h"
 #include "gt/testing/temp_folder.h"
+#include "gt/tokenizer/byte_tokenizer.h"
 #include "gt/train/model_source.h"
 #include "gt/train/trainer.h"
 
@@ -64,9 +65,13 @@ TEST_F(TokenizerExport, NothingOfAnEarlierTokenizerStays) {
   ExportTokenizer(TextCodec(kShipped), "", hf_.string());
   EXPECT_TRUE(Has("tokenizer.json") && Has("tokenizer_config.json"));
   EXPECT_FALSE(Has("special_tokens_map.json") || Has("generation_config.json"));
-  // Bytes have no file at all; that they are bytes is written down, also for training on from here.
+  // That tokens are bytes is written down, also for training on from here; tokenizer.json is for
+  // other programs.
+  WriteText(hf_ / "special_tokens_map.json", "{}");
   ExportTokenizer(TextCodec(std::string("bytes")), "", hf_.string());
-  EXPECT_FALSE(Has("tokenizer.json") || Has("tokenizer_config.json"));
+  EXPECT_EQ(ReadText(hf_ / "tokenizer.json"), ByteTokenizerJson());
+  EXPECT_EQ(ReadText(hf_ / "tokenizer_config.json"), ByteTokenizerConfigJson());
+  EXPECT_FALSE(Has("special_tokens_map.json"));
   EXPECT_FALSE(ExportedConfig().contains("eos_token_id"));
   EXPECT_EQ(ExportedTokenizer(hf_.string()), "bytes");
   Config config;
@@ -75,6 +80,20 @@ TEST_F(TokenizerExport, NothingOfAnEarlierTokenizerStays) {
   // And it is forgotten once there is a tokenizer.
   ExportTokenizer(TextCodec(kShipped), "", hf_.string());
   EXPECT_EQ(ExportedTokenizer(hf_.string()), hf_.string());
+  EXPECT_EQ(ReadText(hf_ / "tokenizer.json"), ReadText(kShipped + "/tokenizer.json"));
+}
+
+// Bytes that are not UTF-8 survive training on from an exported folder.
+TEST_F(TokenizerExport, ExportedBytesAreReadAsBytes) {
+  ExportTokenizer(TextCodec(std::string("bytes")), "", hf_.string());
+  const TextCodec codec(ExportedTokenizer(hf_.string()));
+  std::vector<int32_t> ids;
+  codec.Encode("\xFF\x00z", ids);
+  EXPECT_EQ(ids[0], 255);
+  // Named as a tokenizer, it gives text the same ids.
+  ids.clear();
+  TextCodec(hf_.string()).Encode("gr\xC3\xBC\xC3\x9F", ids);
+  EXPECT_EQ(ids, (std::vector<int32_t>{'g', 'r', 0xC3, 0xBC, 0xC3, 0x9F}));
 }
 
 // Where a model keeps its own tokenizer, all that was published with it stays as it was, also when the
@@ -108,6 +127,7 @@ TEST_F(TokenizerExport, EveryRunLeavesTheTokenizerItUsed) {
   config.training.local_batch_size = 1;
   config.training.seq_len = 16;
   config.dump_folder = folder_.path().string();
+  config.overwrite = true;
   config.model.flavor = "tiny";
   config.model.vocab_size = 2048;
   auto codec_after = [&] {
@@ -121,14 +141,14 @@ TEST_F(TokenizerExport, EveryRunLeavesTheTokenizerItUsed) {
   config.model.vocab_size = 0;
   config.model.tokenizer_path = "bytes";
   EXPECT_EQ(codec_after(), "bytes");
-  EXPECT_FALSE(Has("tokenizer.json"));
+  EXPECT_EQ(ReadText(hf_ / "tokenizer.json"), ByteTokenizerJson());
   // A model that comes with a tokenizer, trained on with bytes.
   std::filesystem::path published = folder_ / "published";
   std::filesystem::copy(config.model.hf_path, published);
   std::filesystem::copy(kShipped, published, std::filesystem::copy_options::skip_existing);
   config.model.hf_path = published.string();
   EXPECT_EQ(codec_after(), "bytes");
-  EXPECT_FALSE(Has("tokenizer.json"));
+  EXPECT_EQ(ReadText(hf_ / "tokenizer.json"), ByteTokenizerJson());
 }
 
 }  // namespace

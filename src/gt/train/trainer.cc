@@ -35,7 +35,7 @@ TrainSummary TrainRank(const Config& config, World& world) {
   if (job.config.checkpoint.enable) Resume(job, state);
   RunReports reports(job, state, plan ? plan->overlap_table : "");
   RunningStep step(job, std::move(plan), state.progress.step + 1);
-  SignalWatch signals;  // until the last checkpoint is written
+  SignalWatch signals(world.first());  // until the last checkpoint is written
   Loop loop(job, state, step, reports);
   TrainSummary summary = loop.Run(signals);
   Finish(job, state, step, reports, loop, summary);

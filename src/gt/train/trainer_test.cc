@@ -42,6 +42,7 @@ class TrainerTest : public ::testing::Test {
     config.training.deterministic = true;
     config.threads = 1;
     config.dump_folder = (folder_ / name).string();
+    config.overwrite = true;
     return config;
   }
 
@@ -167,14 +168,14 @@ TEST_F(TrainerTest, NonFiniteLossStopsTheRunAndKeepsItsMetrics) {
 
 TEST_F(TrainerTest, BadDataAndFoldersAreNamed) {
   Config config = Job("bad");
-  config.training.dataset_path = (folder_ / "missing.txt").string();
+  config.training.dataset_path = {(folder_ / "missing.txt").string()};
   EXPECT_NE(MessageOf([&] { Train(config); }, ErrorCode::kDataUnreadable).find("missing.txt"),
             std::string::npos);
   std::ofstream(folder_ / "empty.txt") << "";
-  config.training.dataset_path = (folder_ / "empty.txt").string();
+  config.training.dataset_path = {(folder_ / "empty.txt").string()};
   EXPECT_NE(MessageOf([&] { Train(config); }, ErrorCode::kDataUnreadable).find("empty.txt"),
             std::string::npos);
-  config.training.dataset_path = "";
+  config.training.dataset_path = {};
   config.training.dataset = "sampel";
   EXPECT_NE(MessageOf([&] { Train(config); }, ErrorCode::kDataUnreadable).find("did you mean"),
             std::string::npos);
@@ -217,7 +218,7 @@ TEST_F(TrainerTest, LossInPartsIsTheWholeLoss) {
 TEST_F(TrainerTest, ReportsValidationTensorBoardAndProfiles) {
   Config config = Job("reports");
   config.validation.enable = true;
-  config.validation.dataset_path = std::string(GT_SOURCE_DIR) + "/data/README.md";
+  config.validation.dataset_path = {GT_SOURCE_DIR "/data/README.md"};
   config.validation.freq = 2;
   config.validation.steps = 2;
   config.metrics.enable_tensorboard = true;
@@ -259,6 +260,7 @@ TEST_F(TrainerTest, WritesTheResolvedConfig) {
   Config read;
   LoadTomlFile(config.dump_folder + "/config.toml", &read);
   config.training.mixed_precision_param = ComputeDtype::kFloat32;  // what auto means on a CPU
+  config.overwrite = false;
   EXPECT_EQ(ToToml(read), ToToml(config));
 }
 
@@ -354,6 +356,25 @@ TEST(AdamWTest, FollowsTheFormula) {
     value -= 0.01 * (mean / (1 - std::pow(config.beta1, step))) /
              (std::sqrt(square / (1 - std::pow(config.beta2, step))) + config.eps);
     EXPECT_NEAR(parameter[0].item<double>(), value, 1e-12);
+  }
+}
+
+// What can be refused before anything is written leaves no folder behind.
+TEST_F(TrainerTest, RefusedChunksLeaveNoFiles) {
+  Config config = Job("refused");
+  config.model.name = "deepseek_v3";
+  EpOverlapSection& overlap = config.compile.ep_overlap;
+  overlap.enabled = AutoSwitch::kTrue;
+  for (ChunkStrategy strategy : {ChunkStrategy::kEager, ChunkStrategy::kGraph}) {
+    overlap.strategy = strategy;
+    overlap.chunk_dim = ChunkDim::kSeq;
+    overlap.module_fqn = "layers.*";
+    const std::string message = MessageOf([&] { Train(config); }, ErrorCode::kChunkAttention);
+    EXPECT_NE(message.find("layers.*.moe"), std::string::npos) << message;
+    overlap.chunk_dim = ChunkDim::kBatch;
+    overlap.module_fqn = "layers.*.attention";
+    MessageOf([&] { Train(config); }, ErrorCode::kNothingToChunk);
+    EXPECT_FALSE(fs::exists(config.dump_folder));
   }
 }
 

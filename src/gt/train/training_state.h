@@ -36,6 +36,10 @@ struct TrainingState {
 // Goes on from the checkpoint that --checkpoint.* asks for, if there is one. All ranks must call it.
 void Resume(Job& job, TrainingState& state);
 
+// Updates progress.best with the step's validation loss, if the best checkpoint is kept. True if it is
+// the lowest so far, so that the state must be saved.
+bool NoteValidation(const Job& job, Progress& progress, const StepMetrics& metrics);
+
 // In the middle of a run.
 void SaveCheckpoint(Job& job, TrainingState& state);
 

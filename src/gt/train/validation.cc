@@ -30,7 +30,8 @@ TrainStep& PlacedLoss(Job& job) {
                                          .config = job.config,
                                          .device = job.device,
                                          .mesh = job.mesh,
-                                         .world = &job.world},
+                                         .world = &job.world,
+                                         .cluster = job.cluster},
                                         *job.placed);
   CompiledStep step;
   step.graph = std::move(captured.graph);
@@ -55,7 +56,7 @@ double ValidationLoss(Job& job) {
   at::NoGradGuard no_gradients;
   LanguageModel& model = *job.model;
   model.eval();
-  job.validation = MakeValidationData(job.config, model, *job.codec, job.share);
+  job.validation->Rewind();
   double sum = 0;
   int64_t tokens = 0;
   for (int64_t i = 0; i < job.config.validation.steps; ++i) {

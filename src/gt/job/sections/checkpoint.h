@@ -31,6 +31,9 @@ struct CheckpointSection {
             "save every so many steps; the last step is always saved");
   GT_OPTION(int64_t, keep_latest_k, 3, Within(0, 1048576),
             "older checkpoints are removed once a newer one is complete; 0 keeps all");
+  GT_OPTION(bool, keep_best, false, Any(),
+            "also save whenever the validation loss is the lowest so far, and keep that checkpoint "
+            "beside the latest ones until a better one is complete");
   GT_OPTION(CheckpointAsync, async_mode, CheckpointAsync::kAsync, Any(),
             "async writes in the background while training goes on; disabled waits");
   GT_OPTION(int64_t, load_step, -1, AtLeast(-1),

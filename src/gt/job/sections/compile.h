@@ -42,29 +42,28 @@ struct EpOverlapSection {
             "cut the modules that module_fqn names; auto chooses modules, dimension, number of "
             "chunks and schedule, or no chunks, by predicted time");
   GT_OPTION_OF(
-      ChunkOptions, dim, chunk_dim,
+      ChunkOptions, chunk_dim,
       "what is cut: batch, the sequences; seq, each sequence, for modules without attention");
   GT_OPTION(ChunkStrategy, strategy, ChunkStrategy::kGraph, Any(),
             "graph rewrites the captured step; eager runs the modules chunk by chunk, captured or "
             "not, and is the numerical reference");
   GT_OPTION_OF(
-      ChunkOptions, modules, module_fqn,
+      ChunkOptions, module_fqn,
       "modules to cut, by pattern: components separated by dots, * for any one, ** for any "
       "number; those without experts are left alone");
-  GT_OPTION_OF(ChunkOptions, chunks, num_chunks,
-               "into how many; their sizes differ by one at the most");
+  GT_OPTION_OF(ChunkOptions, num_chunks, "into how many; their sizes differ by one at the most");
   GT_OPTION_OF(
-      ChunkOptions, strict, disable_early_grad_accumulation,
+      ChunkOptions, disable_early_grad_accumulation,
       "with strategy graph: send each chunk's gradients through their own cast and collective and "
       "add the results, bit for bit as strategy eager does, instead of adding first");
-  GT_OPTION_OF(ChunkOptions, keep_across_roots, keep_chunks_across_roots,
+  GT_OPTION_OF(ChunkOptions, keep_chunks_across_roots,
                "with strategy graph: hand chunks on from module to module where nothing needs the "
                "whole value; changes no bit");
-  GT_OPTION_OF(EpOverlapOptions, mode, schedule,
+  GT_OPTION_OF(EpOverlapOptions, schedule,
                "order of the chunks' operations: cost fills the time of exchanges with compute of "
                "other chunks as long as it is known to take; structural fills by rule alone; none "
                "leaves chunk after chunk");
-  GT_OPTION_OF(EpOverlapOptions, memory_headroom, memory_headroom,
+  GT_OPTION_OF(EpOverlapOptions, memory_headroom,
                "with schedule cost: share by which the peak of the step's memory may grow for the "
                "sake of overlap; negative: as far as the step fits the device "
                "(training.memory_limit_gb, else 92 % of what it has)");
@@ -88,13 +87,26 @@ struct CompileSection {
   GT_OPTION(std::string, autoparallel_plan, "", Any(),
             "with enable_autoparallel: train this plan, which gt place has written, instead of "
             "searching one");
+  GT_OPTION(
+      bool, autoparallel_split_batch, true, Any(),
+      "with enable_autoparallel: cut the batch along the data-parallel axes that parallelism.* "
+      "names, of another mesh along its first axis; false: it may stay whole on every rank");
   GT_OPTION(double, autoparallel_time_limit, 30, AtLeast(0.1),
             "with enable_autoparallel: seconds after which the search ends with the best it has");
   GT_OPTION(bool, enable_passes, true, Any(), "rewrite the captured graph before running it");
-  GT_OPTION(StringList, disable_passes, {}, Any(), "passes to leave out, by name");
-  GT_OPTION(std::string, passes, "", Any(),
-            "passes as name,name{option=value}: they replace the job's own (which GT_LOG=debug "
-            "prints), or, after a leading +, run after them and before the schedule");
+  GT_OPTION(
+      StringList, disable_passes, {}, Any(),
+      "passes to disable, by gt's or torchtitan's name; an error if another option that was set "
+      "needs one of them");
+  GT_OPTION(
+      std::string, passes, "", Any(),
+      "passes as name,name{option=value}, or a list in a file. After a leading + they run after "
+      "the job's own passes and before the schedule; otherwise they replace the job's own "
+      "(GT_LOG=debug prints them), and must contain the passes that other options need");
+  GT_OPTION(StringList, debug_graph_passes_ranks, {"0"}, Any(),
+            "with debug_graph_passes: ranks that dump their graphs, such as 0,3, or all; each has "
+            "a folder of "
+            "its own");
   GT_OPTION(
       bool, debug_graph_passes, false, Any(),
       "for every pass: dump the graph before and after, and log time and changed operator counts");
@@ -106,19 +118,19 @@ struct CompileSection {
       "as well; full recomputes everything but full_recompute_save_ops; sac_and_offload is default "
       "with kept values moved to host memory until the backward needs them");
   GT_OPTION_OF(
-      MemoryPolicyOptions, save, full_recompute_save_ops,
+      MemoryPolicyOptions, full_recompute_save_ops,
       "with memory_policy full: what is kept all the same, as MODULE_PATTERN::OPERATOR, such "
       "as layers.*.attention.**::aten::mm");
   GT_OPTION_OF(
-      CpuOffloadOptions, budget_gb, cpu_offload_budget_gb,
+      CpuOffloadOptions, cpu_offload_budget_gb,
       "with memory_policy sac_and_offload: GiB of host memory that each rank may fill with "
       "activations; 0: no limit");
   GT_OPTION_OF(
-      CpuOffloadOptions, defer_layers, cpu_offload_defer_n_layers,
+      CpuOffloadOptions, cpu_offload_defer_n_layers,
       "with sac_and_offload: layers after its own in which a value may still be on its way "
       "to the host; 0 waits as soon as the last forward use is done");
   GT_OPTION_OF(
-      CpuOffloadOptions, prefetch_layers, cpu_offload_prefetch_n_layers,
+      CpuOffloadOptions, cpu_offload_prefetch_n_layers,
       "with sac_and_offload: layers of the backward that a value starts back to the device "
       "ahead of its use; 0 fetches it at its use");
   GT_OPTION(bool, cuda_graphs, true, Any(),
@@ -129,11 +141,11 @@ struct CompileSection {
       InductorCompilation, inductor_compilation, InductorCompilation::kFull, Any(),
       "on a GPU, compute groups of operators of the captured step in one generated kernel each, "
       "bit for bit as the operators do: full, wherever that is possible; regional, inside of "
-      "the modules that fusion_modules names; none, nowhere; autoparallel_backend is full, with "
+      "the modules that fusion_module_fqn names; none, nowhere; autoparallel_backend is full, with "
       "the "
       "policy of AutoParallel's backend in place of memory_policy, fsdp_prefetch and ep_overlap");
   GT_OPTION_OF(
-      FuseOptions, modules, fusion_modules,
+      FuseOptions, fusion_module_fqn,
       "with inductor_compilation regional: modules to compile, each by itself, by pattern; "
       "empty: every transformer block");
   GT_OPTION(std::string, kernel_cache, "", Any(),
@@ -144,7 +156,7 @@ struct CompileSection {
   GT_OPTION(bool, fsdp_bucketing, true, Any(),
             "gather and reduce the parameters of a transformer block together, dense ones and "
             "experts apart, and start gathers ahead of their use; changes no bit");
-  GT_OPTION_OF(BucketFsdpOptions, prefetch, fsdp_prefetch,
+  GT_OPTION_OF(BucketFsdpOptions, fsdp_prefetch,
                "with fsdp_bucketing: blocks ahead of its own in which a gather starts; more hides "
                "slower links and takes more memory");
   GT_OPTION(bool, enable_fsdp_ag_rs_overlap, true, Any(),
@@ -153,19 +165,19 @@ struct CompileSection {
   GT_OPTION(bool, enable_fsdp_dense_region_overlap, false, Any(),
             "with fsdp_bucketing: place collectives of parameters and gradients where dense layers "
             "compute, away from exchanges of tokens");
-  GT_OPTION_OF(StagedRecomputeOptions, stage_size_gb, ac_stage_size_gb,
+  GT_OPTION_OF(StagedRecomputeOptions, ac_stage_size_gb,
                "with autoparallel_backend: GiB that the forward produces between values that are "
                "kept for the backward; 0: the square root of what it produces in all");
-  GT_OPTION_OF(BucketBySizeOptions, cap_mb, bucket_cap_mb,
+  GT_OPTION_OF(BucketBySizeOptions, bucket_cap_mb,
                "with autoparallel_backend and fsdp_bucketing: MiB of parameters or gradients that "
                "are sent together, at the most");
-  GT_OPTION_OF(BucketBySizeOptions, max_span, max_topo_span,
+  GT_OPTION_OF(BucketBySizeOptions, max_topo_span,
                "with autoparallel_backend and fsdp_bucketing: nodes from the first to the last "
                "collective that are sent together, at the most; 0: any number");
-  GT_OPTION_OF(PrefetchCollectivesOptions, distance, max_compute_pre_fetch,
+  GT_OPTION_OF(PrefetchCollectivesOptions, max_compute_pre_fetch,
                "with autoparallel_backend: matrix products and attention by which a gather of "
                "parameters starts ahead of its use, at the most");
-  GT_OPTION_OF(PrefetchCollectivesOptions, in_flight_gb, max_in_flight_gb,
+  GT_OPTION_OF(PrefetchCollectivesOptions, max_in_flight_gb,
                "with autoparallel_backend: GiB that collectives may have under way at the same "
                "time");
   GT_OPTION(CostSource, costs, CostSource::kEstimated, Any(),

@@ -34,9 +34,14 @@ struct TrainingSection {
             "use only kernels that give the same bits in every run, also where others are faster");
   GT_OPTION(std::string, dataset, "sample", NotEmpty(),
             "name of the data set; sample is the text that ships with the program");
-  GT_OPTION(std::string, dataset_path, "", Any(),
-            "file or folder to read the data set from, in place of the one its name stands for: "
-            "text, .jsonl (also .gz, .zst), .npy, .bin");
+  GT_OPTION(
+      StringList, dataset_path, {}, Paths(),
+      "files, folders and patterns (*, ?, [a-z], ** for any depth) to read the data set from, "
+      "in place of the one its name stands for: text, .jsonl (also .gz, .zst), .npy, .bin; "
+      "may be repeated");
+  GT_OPTION(std::string, text_field, "", Any(),
+            "field of JSON lines that holds the text, also of validation data, such as body or "
+            "message.body; empty: text, else content");
   GT_OPTION(AutoSwitch, shuffle, AutoSwitch::kAuto, Any(),
             "draw the order of the data anew from the seed for each pass over it; auto shuffles "
             "everything but pretokenized rows");

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "gt/config/option_struct.h"
 
@@ -10,7 +9,11 @@ namespace gt {
 
 struct ValidationSection {
   GT_OPTION(bool, enable, false, Any(), "compute it");
-  GT_OPTION(std::string, dataset_path, "", Any(), "file or folder of the validation data");
+  GT_OPTION(StringList, dataset_path, {}, Paths(),
+            "files, folders and patterns of the validation data; may be repeated");
+  GT_OPTION(double, split, 0.0, WithinBelow(0, 1),
+            "share of the training data's documents that is held out, by a hash of their content, "
+            "and validated on; switches validation on");
   GT_OPTION(int64_t, freq, 50, AtLeast(1), "every so many steps, and after the last one");
   GT_OPTION(int64_t, steps, 10, AtLeast(1), "batches each time, always the same ones");
   GT_END_OPTIONS(ValidationSection);

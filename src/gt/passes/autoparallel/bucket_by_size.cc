@@ -65,8 +65,8 @@ class SizedBuckets : public fsdp::BucketChooser {
  public:
   SizedBuckets(Graph& graph, PassContext& context, const BucketBySizeOptions& options,
                std::string primary)
-      : cap_(options.cap_mb << 20),
-        max_span_(options.max_span),
+      : cap_(options.bucket_cap_mb << 20),
+        max_span_(options.max_topo_span),
         primary_(std::move(primary)),
         ranks_(context.groups().Find(primary_).ranks),
         context_(context),

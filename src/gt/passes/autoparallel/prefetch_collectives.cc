@@ -230,8 +230,8 @@ std::vector<int32_t> PrefetchCollectives::BestOrder(Graph& graph, PassContext& c
   OverlapOrder::Result as_it_is = judge.Of(std::move(given));
   microseconds_before_ += static_cast<int64_t>(as_it_is.microseconds);
   contest.Enter("as it is", std::move(as_it_is));
-  const double in_flight = options_.in_flight_gb * 1024 * 1024 * 1024;
-  for (int64_t distance = options_.distance;; distance /= 2) {
+  const double in_flight = options_.max_in_flight_gb * 1024 * 1024 * 1024;
+  for (int64_t distance = options_.max_compute_pre_fetch;; distance /= 2) {
     // As all ranks will apply it.
     ListOrder list(graph, dependencies, judge.clock(), distance, in_flight);
     const bool fits =

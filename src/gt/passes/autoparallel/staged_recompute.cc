@@ -262,7 +262,7 @@ const PassInfo& StagedRecompute::info() const {
 }
 
 bool StagedRecompute::RunImpl(Graph& graph, PassContext& context) {
-  const Planner planner(graph, options_.stage_size_gb);
+  const Planner planner(graph, options_.ac_stage_size_gb);
   const std::string text = context.Decide("what is kept for the backward", [&] {
     const Planner::Kept kept = planner.Choose();
     stages_ += kept.stages;

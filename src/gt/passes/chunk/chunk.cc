@@ -23,9 +23,9 @@ SymbolId FindSymbol(const Graph& graph, const ChunkOptions& options) {
          options.symbol);
   }
   int64_t extent = shapes.Hint(Dim::Symbol(*symbol));
-  if (extent < options.chunks) {
+  if (extent < options.num_chunks) {
     Fail(ErrorCode::kChunkExtent, "{} ({}) is {}, which cannot make {} chunks", options.symbol,
-         EnumName(options.dim), extent, options.chunks);
+         EnumName(options.chunk_dim), extent, options.num_chunks);
   }
   return *symbol;
 }
@@ -72,7 +72,7 @@ bool Chunk::RunImpl(Graph& graph, PassContext& /*context*/) {
     if (regions.size(2 * root) == 0) continue;
     ++roots_;
     log::Debug("chunk: {}: {} nodes forward and {} backward, {} times", regions.name(root).str(),
-               regions.size(2 * root), regions.size(2 * root + 1), options_.chunks);
+               regions.size(2 * root), regions.size(2 * root + 1), options_.num_chunks);
   }
   copies_ += chunker.counts().copies;
   splits_ += chunker.counts().splits;

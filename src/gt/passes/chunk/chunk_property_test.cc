@@ -163,9 +163,10 @@ TEST(ChunkProperty, RowsAndGradientsOfRandomStepsAreKept) {
     auto graph = RandomStep(seed, extent).Take();
     Rows rows;
     const auto before = rows.OfOutputs(*graph);
-    const PassRun run = RunChunk(*graph, {.chunks = 2 + static_cast<int64_t>(seed) % (extent - 1),
-                                          .strict = seed % 2 == 0,
-                                          .keep_across_roots = seed % 3 != 0});
+    const PassRun run =
+        RunChunk(*graph, {.num_chunks = 2 + static_cast<int64_t>(seed) % (extent - 1),
+                          .disable_early_grad_accumulation = seed % 2 == 0,
+                          .keep_chunks_across_roots = seed % 3 != 0});
     EXPECT_EQ(rows.OfOutputs(*graph), before) << Print(*graph);
     for (const auto& [name, value] : run.counters) {
       if (name == "copies") copies += value;

@@ -36,13 +36,13 @@ bool IsLinear(const Node& node) {
 }  // namespace
 
 ChunkRegions::ChunkRegions(Graph& graph, const ChunkOptions& options, SymbolId symbol)
-    : symbol_(symbol), dim_(options.dim) {
+    : symbol_(symbol), dim_(options.chunk_dim) {
   graph.NumberNodes();
   cut_symbols_.resize(graph.shapes().symbols().size(), false);
   cut_symbols_[symbol] = true;
   FindRoots(graph, options);
   FindBodies(graph);
-  if (!options.strict) CutOffSuffixes(graph);
+  if (!options.disable_early_grad_accumulation) CutOffSuffixes(graph);
   FindReplacedSums(graph);
   FollowGradients(graph);
   FindUpdates(graph);
@@ -67,7 +67,7 @@ int32_t ChunkRegions::Matching(Name module, const std::string& pattern) {
 void ChunkRegions::FindRoots(const Graph& graph, const ChunkOptions& options) {
   bool any = false;
   for (const Node* node : graph.nodes()) {
-    int32_t root = Matching(node->meta().module, options.modules);
+    int32_t root = Matching(node->meta().module, options.module_fqn);
     if (root == kNone || node->op().collective != Collective::kAllToAll) continue;
     any = roots_[static_cast<size_t>(root)].exchanges = true;
   }
@@ -81,7 +81,7 @@ void ChunkRegions::FindRoots(const Graph& graph, const ChunkOptions& options) {
   if (any) return;
   Fail(ErrorCode::kNothingToChunk,
        "no module that the pattern '{}' names exchanges tokens between ranks or has experts; {}",
-       options.modules,
+       options.module_fqn,
        roots_.empty()
            ? "it names no module of the step"
            : fmt::format("it names {} and {} others", roots_[0].name.str(), roots_.size() - 1));

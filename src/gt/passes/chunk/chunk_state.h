@@ -20,9 +20,9 @@ struct ChunkState {
   ChunkState(Graph& graph, const ChunkOptions& options, SymbolId symbol)
       : graph(graph),
         regions(graph, options, symbol),
-        symbols(graph, symbol, options.chunks),
-        cuts(graph, symbol, options.dim),
-        copies(static_cast<size_t>(graph.node_count() * options.chunks), nullptr) {}
+        symbols(graph, symbol, options.num_chunks),
+        cuts(graph, symbol, options.chunk_dim),
+        copies(static_cast<size_t>(graph.node_count() * options.num_chunks), nullptr) {}
 
   // Of a body's node, or of one that a chunk makes from its own sizes; null: not copied so far.
   Node*& CopyOf(const Node& node, int64_t chunk) {

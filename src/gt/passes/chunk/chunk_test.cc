@@ -14,18 +14,19 @@ using testing::Cut;
 using testing::StepText;
 
 TEST(Chunk, OptionsAreReadBack) {
-  Chunk pass({.modules = "layers.*.moe",
+  Chunk pass({.module_fqn = "layers.*.moe",
               .symbol = "s1",
-              .dim = ChunkDim::kSeq,
-              .chunks = 3,
-              .strict = true,
-              .keep_across_roots = false});
+              .chunk_dim = ChunkDim::kSeq,
+              .num_chunks = 3,
+              .disable_early_grad_accumulation = true,
+              .keep_chunks_across_roots = false});
   EXPECT_EQ(pass.Spec(),
-            "chunk{modules=layers.*.moe,symbol=s1,dim=seq,chunks=3,strict=true,"
-            "keep_across_roots=false}");
+            "chunk{module_fqn=layers.*.moe,symbol=s1,chunk_dim=seq,num_chunks=3,disable_early_grad_"
+            "accumulation=true,"
+            "keep_chunks_across_roots=false}");
   EXPECT_EQ(MakePass(pass.Spec())->Spec(), pass.Spec());
   EXPECT_EQ(Chunk().Spec(), "chunk");
-  for (const char* wrong : {"chunk{chunks=1}", "chunk{modules=}", "chunk{symbol=}"}) {
+  for (const char* wrong : {"chunk{num_chunks=1}", "chunk{module_fqn=}", "chunk{symbol=}"}) {
     EXPECT_THROW(MakePass(wrong), Error) << wrong;
   }
 }

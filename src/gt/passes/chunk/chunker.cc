@@ -8,7 +8,7 @@ namespace gt {
 Chunker::Chunker(Graph& graph, const ChunkOptions& options, SymbolId symbol)
     : state_(graph, options, symbol),
       boundaries_(state_),
-      bodies_(state_, boundaries_, options.keep_across_roots),
+      bodies_(state_, boundaries_, options.keep_chunks_across_roots),
       waiting_(static_cast<size_t>(graph.node_count()), ChunkRegions::kNone),
       stretches_(static_cast<size_t>(state_.regions.region_count())) {
   int64_t bodies = 0;
@@ -16,7 +16,7 @@ Chunker::Chunker(Graph& graph, const ChunkOptions& options, SymbolId symbol)
     StretchOf(r).missing = state_.regions.size(r);
     bodies += state_.regions.size(r);
   }
-  graph.ReserveNames(static_cast<size_t>(2 * graph.node_count() + bodies * options.chunks));
+  graph.ReserveNames(static_cast<size_t>(2 * graph.node_count() + bodies * options.num_chunks));
   for (const Node* node : state_.cuts.mixing_nodes()) {
     const int32_t region = state_.regions.Of(*node);
     if (region == ChunkRegions::kNone) continue;

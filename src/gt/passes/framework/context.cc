@@ -9,7 +9,7 @@ std::unique_ptr<CostModel> TypicalCosts(const Graph& graph) {
                       .generation = "hopper",
                       .gpus_per_node = 8,
                       .links = SimpleLinks{.node = {10, 300}, .network = {20, 50}}});
-  return MakeCostModel(graph, {.device = SpeedOf(links.cluster().generation), .links = &links});
+  return MakeCostModel(graph, {.device = SpeedOf(links.cluster()), .links = &links});
 }
 
 }  // namespace

@@ -83,13 +83,11 @@ struct PassManager::State {
 
 PassManager::PassManager(PassList passes, PassManagerOptions options)
     : passes_(std::move(passes)), options_(std::move(options)) {
-  // Passes made for this list alone (tests, tools) may be named too.
-  std::vector<std::string> names = PassNames();
-  for (const auto& pass : passes_) names.push_back(pass->name());
-  for (const std::string& name : options_.disabled) {
-    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    Fail(ErrorCode::kUnknownPass, "cannot disable pass {}: there is none of that name{}",
-         Quoted(name), DidYouMean(name, names));
+  for (std::string& name : options_.disabled) {
+    // Passes made for this list alone (tests, tools) may be named too.
+    const bool is_here = std::any_of(passes_.begin(), passes_.end(),
+                                     [&](const auto& pass) { return pass->info().name == name; });
+    if (!is_here) name = ResolvePassName(name);
   }
 }
 
@@ -185,7 +183,8 @@ PassRun PassManager::RunOne(Graph& graph, size_t index, State& state) {
 
   auto dump_path = [&](std::string_view what) {
     return std::filesystem::path(options_.dump_folder) /
-           fmt::format("{:02}_{}.{}", index, run.name, what);
+           fmt::format("{:02}_{}{}{}.{}", options_.first_number + index, options_.pipeline,
+                       options_.pipeline.empty() ? "" : ".", run.name, what);
   };
   std::unique_ptr<Graph> before;
   if (!options_.dump_folder.empty()) {

@@ -57,9 +57,12 @@ struct PassManagerOptions {
   // fails, the passes are rerun on the copy of the start to find the one that broke the graph.
   bool verify_each = true;
   bool verify_last = true;  // false: the caller will
-  // For every pass: NN_name.before.gtir, NN_name.after.gtir, NN_name.diff, and NN_name.context with
-  // what it asked about the job, if it did. Empty: no dumps.
+  // For every pass: NN_PIPELINE.name.before.gtir, .after.gtir, .diff, and .context with what it asked about
+  // the job, if it did. Empty: no dumps. Numbers begin with `first_number`, so that those of several pipelines
+  // of one step run on.
   std::string dump_folder = {};
+  std::string pipeline = {};  // its name; empty: none in the files
+  size_t first_number = 0;
   bool write_reproducer = true;
   // Makes the graph of the start again after a failure, where that is possible: nothing is copied then.
   std::function<std::unique_ptr<Graph>()> make_start = {};
@@ -70,9 +73,9 @@ struct PassManagerOptions {
 
 class PassManager {
  public:
-  // Unknown names in `disabled` are an error that suggests the nearest name. A pass that exists but
-  // is not in the list may be named: what is disabled by a config stays right when the pipeline
-  // changes.
+  // Unknown names in `disabled` are an error that suggests the nearest name; torchtitan's names are
+  // accepted. A pass that exists but is not in the list may be named: what is disabled by a config
+  // stays right when the pipeline changes.
   explicit PassManager(PassList passes, PassManagerOptions options = {});
 
   const PassList& passes() const { return passes_; }

@@ -2,19 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "gt/base/error.h"
 #include "gt/config/option_table.h"
+#include "gt/passes/framework/upstream_passes.h"
 
 namespace gt {
 namespace {
 
 std::unique_ptr<Pass> MakeByName(std::string_view name) {
+  const std::string known = ResolvePassName(name);
   for (const PassEntry& entry : AllPasses()) {
-    if (entry.name == name) return entry.make();
+    if (entry.name == known) return entry.make();
   }
-  std::vector<std::string> names = PassNames();
-  Fail(ErrorCode::kUnknownPass, "there is no pass {}{}; gt opt --list shows them all", Quoted(name),
-       DidYouMean(name, names));
+  Fail(ErrorCode::kInternal, "the table of passes does not have {}", known);
 }
 
 // Reads one list of pass specs from left to right.
@@ -151,7 +153,8 @@ Made by `gt docs passes`; do not edit. How to write a pass: [adding_a_pass.md](a
 
 A pass rewrites the graph of a train step. `gt opt --pass='dce,cse{cross_phase=none}' step.gtir` runs
 passes on a stored graph, `--compile.disable_passes=cse` leaves one out of a training run,
-`--compile.passes=+cse` adds one, and `--compile.debug_graph_passes` shows what each one did.
+`--compile.passes=+cse` adds one, and `--compile.debug_graph_passes` shows what each one did. Lists of
+passes also take torchtitan's names ([torchtitan.md](torchtitan.md)).
 
 All passes keep to this, unless their own section says otherwise:
 - The outputs of the graph keep their bits.
@@ -173,7 +176,42 @@ std::vector<std::string> PassNames() {
   return names;
 }
 
+std::string ResolvePassName(std::string_view name) {
+  const std::vector<std::string> names = PassNames();
+  if (std::find(names.begin(), names.end(), name) != names.end()) return std::string(name);
+  if (const UpstreamPass* upstream = FindUpstreamPass(name)) {
+    if (!upstream->pass.empty()) return std::string(upstream->pass);
+    Fail(ErrorCode::kUnknownPass, "{}", WhyNoPass(*upstream));
+  }
+  std::vector<std::string> all = names;
+  for (const UpstreamPass& upstream : UpstreamPasses()) all.emplace_back(upstream.name);
+  const std::string hint = DidYouMean(name, all);
+  Fail(ErrorCode::kUnknownPass, "there is no pass {}{}", Quoted(name),
+       hint.empty() ? "; gt opt --list shows them all" : hint);
+}
+
 PassList ParsePipeline(std::string_view specs) { return SpecParser(specs).Parse(); }
+
+std::vector<std::string> SplitPipeline(std::string_view specs) {
+  std::vector<std::string> parts;
+  bool in_options = false, in_quotes = false;
+  std::string part;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const char c = specs[i];
+    if (c == ',' && !in_options) {
+      parts.emplace_back(Trim(part));
+      part.clear();
+      continue;
+    }
+    part += c;
+    if (in_quotes && c == '\\' && i + 1 < specs.size()) part += specs[++i];
+    if (c == '"') in_quotes = !in_quotes;
+    if (!in_quotes && c == '{') in_options = true;
+    if (!in_quotes && c == '}') in_options = false;
+  }
+  if (!part.empty() || !parts.empty()) parts.emplace_back(Trim(part));
+  return parts;
+}
 
 std::unique_ptr<Pass> MakePass(std::string_view spec) {
   PassList passes = ParsePipeline(spec);

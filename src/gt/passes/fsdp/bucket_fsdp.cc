@@ -69,7 +69,7 @@ bool BucketFsdp::RunImpl(Graph& graph, PassContext& context) {
     ++(bucket.IsGather() ? gather_buckets_ : reduction_buckets_);
     (bucket.IsGather() ? gathers_ : reductions_) += static_cast<int64_t>(bucket.members.size());
   }
-  fsdp::OrderBuckets(graph, found, options_.prefetch);
+  fsdp::OrderBuckets(graph, found, options_.fsdp_prefetch);
   return true;
 }
 

@@ -167,7 +167,7 @@ TEST(BucketFsdp, RandomSteps) {
     Verify(*graph);
     const Interpreter before(*graph, /*ranks=*/2);
     PassList passes;
-    const BucketFsdpOptions options = {.prefetch = static_cast<int64_t>(seed % 4)};
+    const BucketFsdpOptions options = {.fsdp_prefetch = static_cast<int64_t>(seed % 4)};
     passes.push_back(std::make_unique<BucketFsdp>(options));
     PassManager manager(std::move(passes), {.write_reproducer = false});
     testing::DeclareLayers(*graph);

@@ -227,17 +227,19 @@ class CandidateFinder {
     std::optional<int32_t> last_use = FindViews(candidate);
     if (!last_use) return false;
     candidate.leaves = *last_use;
-    if (options_.defer_layers > 0) {
-      const int32_t end = schedule_.ForwardEnd(candidate.place, options_.defer_layers);
+    if (options_.cpu_offload_defer_n_layers > 0) {
+      const int32_t end =
+          schedule_.ForwardEnd(candidate.place, options_.cpu_offload_defer_n_layers);
       candidate.leaves = std::max(candidate.leaves, end);
     }
     candidate.first_use = FindFirstUses(candidate);
     if (candidate.first_use == kNotUsed || schedule_.IsNeededImmediately(candidate.first_use))
       return false;
     candidate.returns = candidate.first_use;
-    if (options_.prefetch_layers > 0) {
-      const int32_t start = schedule_.BackwardStart(*candidate.value->producer(),
-                                                    candidate.first_use, options_.prefetch_layers);
+    if (options_.cpu_offload_prefetch_n_layers > 0) {
+      const int32_t start =
+          schedule_.BackwardStart(*candidate.value->producer(), candidate.first_use,
+                                  options_.cpu_offload_prefetch_n_layers);
       candidate.returns = std::clamp(start, candidate.leaves + 1, candidate.first_use);
     }
     return true;
@@ -539,7 +541,7 @@ const PassInfo& CpuOffload::info() const {
 
 bool CpuOffload::RunImpl(Graph& graph, PassContext& /*context*/) {
   std::vector<Candidate> candidates = CandidateFinder(graph, options_).Find();
-  Choose(options_.budget_gb, candidates);
+  Choose(options_.cpu_offload_budget_gb, candidates);
   std::vector<Candidate*> leaving;
   int64_t bytes = 0, skipped = 0;
   for (Candidate& candidate : candidates) {

@@ -55,8 +55,12 @@ Result Offload(std::unique_ptr<Graph> graph, const CpuOffloadOptions& options) {
 }
 
 TEST(CpuOffload, OptionsAreReadBack) {
-  CpuOffload pass({.budget_gb = 0.5, .defer_layers = 2, .prefetch_layers = 0});
-  EXPECT_EQ(pass.Spec(), "cpu_offload{budget_gb=0.5,defer_layers=2,prefetch_layers=0}");
+  CpuOffload pass({.cpu_offload_budget_gb = 0.5,
+                   .cpu_offload_defer_n_layers = 2,
+                   .cpu_offload_prefetch_n_layers = 0});
+  EXPECT_EQ(pass.Spec(),
+            "cpu_offload{cpu_offload_budget_gb=0.5,cpu_offload_defer_n_layers=2,cpu_offload_"
+            "prefetch_n_layers=0}");
   EXPECT_EQ(MakePass(pass.Spec())->Spec(), pass.Spec());
   for (const char* option : {"budget_gb", "defer_layers", "prefetch_layers"}) {
     EXPECT_THROW(MakePass(fmt::format("cpu_offload{{{}=-1}}", option)), Error) << option;
@@ -66,10 +70,10 @@ TEST(CpuOffload, OptionsAreReadBack) {
 TEST(CpuOffload, PolicySacAndOffloadRunsItBehindRematerialization) {
   PipelineOptions options;
   options.memory.policy = MemoryPolicy::kSacAndOffload;
-  options.offload.budget_gb = 7;
+  options.offload.cpu_offload_budget_gb = 7;
   EXPECT_EQ(PrintPipeline(DefaultPipeline(options)),
             "dce,canonicalize,cse,dce,memory_policy{policy=sac_and_offload},rematerialize,"
-            "cpu_offload{budget_gb=7.0},reshard_after_forward");
+            "cpu_offload{cpu_offload_budget_gb=7.0},reshard_after_forward");
   options.memory.policy = MemoryPolicy::kDefault;
   EXPECT_EQ(PrintPipeline(DefaultPipeline(options)).find("cpu_offload"), std::string::npos);
 }
@@ -176,9 +180,10 @@ TEST(CpuOffload, HoldsOnRandomSteps) {
     SCOPED_TRACE(seed);
     auto graph = RandomStep(seed).Take();
     const std::vector<size_t> outputs = OutputExpressions(*graph);
-    const CpuOffloadOptions options = {.budget_gb = seed % 2 == 0 ? 0 : KiB(20),
-                                       .defer_layers = static_cast<int64_t>(seed / 2 % 3),
-                                       .prefetch_layers = static_cast<int64_t>(seed / 6 % 3)};
+    const CpuOffloadOptions options = {
+        .cpu_offload_budget_gb = seed % 2 == 0 ? 0 : KiB(20),
+        .cpu_offload_defer_n_layers = static_cast<int64_t>(seed / 2 % 3),
+        .cpu_offload_prefetch_n_layers = static_cast<int64_t>(seed / 6 % 3)};
     Result result = Offload(std::move(graph), options);
     EXPECT_EQ(OutputExpressions(*result.graph), outputs) << Print(*result.graph);
     CheckMemoryIsFree(*result.graph);

@@ -54,8 +54,10 @@ TEST(MemoryPolicy, SelectorsMatchModuleAndOperator) {
 }
 
 TEST(MemoryPolicy, SpecIsReadBack) {
-  ApplyMemoryPolicy pass({.policy = MemoryPolicy::kFull, .save = {"layers.*.w1::aten::mm"}});
-  EXPECT_EQ(pass.Spec(), "memory_policy{policy=full,save=layers.*.w1::aten::mm}");
+  ApplyMemoryPolicy pass(
+      {.policy = MemoryPolicy::kFull, .full_recompute_save_ops = {"layers.*.w1::aten::mm"}});
+  EXPECT_EQ(pass.Spec(),
+            "memory_policy{policy=full,full_recompute_save_ops=layers.*.w1::aten::mm}");
   EXPECT_EQ(MakePass(pass.Spec())->Spec(), pass.Spec());
 }
 

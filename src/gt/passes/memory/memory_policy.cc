@@ -220,14 +220,15 @@ SaveSelector ParseSaveSelector(std::string_view text) {
 }
 
 std::vector<SaveSelector> ReadSaveSelectors(const MemoryPolicyOptions& options) {
-  if (!options.save.empty() && options.policy != MemoryPolicy::kFull) {
+  if (!options.full_recompute_save_ops.empty() && options.policy != MemoryPolicy::kFull) {
     Fail(ErrorCode::kConflictingOptions,
          "save selectors belong to memory policy full, but the policy is {}; leave them out, or "
          "choose full",
          EnumName(options.policy));
   }
   std::vector<SaveSelector> selectors;
-  for (const std::string& text : options.save) selectors.push_back(ParseSaveSelector(text));
+  for (const std::string& text : options.full_recompute_save_ops)
+    selectors.push_back(ParseSaveSelector(text));
   return selectors;
 }
 
@@ -274,10 +275,10 @@ bool ApplyMemoryPolicy::RunImpl(Graph& graph, PassContext& /*context*/) {
     node->meta().recompute = tag;
   }
   between_layers_ += decisions.saved_between_layers();
-  for (size_t i = 0; i < options_.save.size(); ++i) {
+  for (size_t i = 0; i < options_.full_recompute_save_ops.size(); ++i) {
     if (decisions.SelectorWasUsed(i)) continue;
     log::Warn("memory policy: save selector {} fits no node of the forward",
-              Quoted(options_.save[i]));
+              Quoted(options_.full_recompute_save_ops[i]));
   }
   return changed;
 }

@@ -19,7 +19,7 @@ inline constexpr std::array<std::string_view, 5> kEnumNames<MemoryPolicy> = {
 struct MemoryPolicyOptions {
   GT_OPTION(MemoryPolicy, policy, MemoryPolicy::kDefault, Any(),
             "how much of the forward is kept for the backward");
-  GT_OPTION(StringList, save, {}, Any(),
+  GT_OPTION(StringList, full_recompute_save_ops, {}, Any(),
             "what `full` keeps nevertheless: FQN_PATTERN::OPERATOR, such as "
             "layers.*.attention.wq::aten::mm");
   GT_END_OPTIONS(MemoryPolicyOptions);

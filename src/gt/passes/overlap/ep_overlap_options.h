@@ -18,7 +18,7 @@ inline constexpr std::array<std::string_view, 3> kEnumNames<OverlapSchedule> = {
     "none", "structural", "cost"};
 
 struct EpOverlapOptions {
-  GT_OPTION(OverlapSchedule, mode, OverlapSchedule::kCost, Any(),
+  GT_OPTION(OverlapSchedule, schedule, OverlapSchedule::kCost, Any(),
             "how filler is chosen: by predicted times, by structure alone, or not at all");
   GT_OPTION(double, memory_headroom, -1.0, Within(-1, 10),
             "share by which the memory that the step allocates may grow, with mode cost; negative: "

@@ -62,13 +62,13 @@ bool EpOverlapSchedule::RunImpl(Graph& graph, PassContext& context) {
   for (const Node* node : graph.nodes()) {
     chunked |= node->op().collective == Collective::kAllToAll && InBody(*node);
   }
-  if (!chunked || options_.mode == OverlapSchedule::kNone) return false;
+  if (!chunked || options_.schedule == OverlapSchedule::kNone) return false;
   const bool split = SplitReads(graph);
   if (split) context.Invalidate();
   const auto& dependencies = context.Get<Dependencies>(graph);
   const CommonOrder common(graph, dependencies);
   auto decide = [&] {
-    return common.ToText(options_.mode == OverlapSchedule::kCost
+    return common.ToText(options_.schedule == OverlapSchedule::kCost
                              ? OrderByCost(graph, context, dependencies, common)
                              : StructuralOrder(graph, dependencies, options_.pair_first));
   };

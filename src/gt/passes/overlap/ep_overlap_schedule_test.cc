@@ -87,7 +87,7 @@ TEST(EpOverlapSchedule, TellsPredictedTimes) {
 TEST(EpOverlapSchedule, ModeStructuralKnowsNoCosts) {
   for (bool pair_first : {false, true}) {
     TimedStep step = Stack(2), other = Stack(2);
-    EpOverlapOptions options = {.mode = OverlapSchedule::kStructural, .pair_first = pair_first};
+    EpOverlapOptions options = {.schedule = OverlapSchedule::kStructural, .pair_first = pair_first};
     auto no_costs = [](const Graph&) -> std::unique_ptr<CostModel> {
       ADD_FAILURE() << "costs were asked for";
       return nullptr;
@@ -106,10 +106,10 @@ TEST(EpOverlapSchedule, GraphsWithoutChunksAreLeftAlone) {
   for (OverlapSchedule mode : {OverlapSchedule::kCost, OverlapSchedule::kStructural}) {
     TimedStep step(Device{DeviceKind::kCuda, 0});
     step.Outside("a=10: x; r read: a; D=20 dispatch: a; b=10: x r; d wait: D; e=10: d b");
-    EXPECT_FALSE(Schedule(step, {.mode = mode}).changed);
+    EXPECT_FALSE(Schedule(step, {.schedule = mode}).changed);
     // Chunks that exchange nothing have nothing to hide.
     step.Forward("m", "f0=1: x; f1=1: x; R0=20 reduce: f0; s0 read: f1; g0=1: x");
-    EXPECT_FALSE(Schedule(step, {.mode = mode}).changed);
+    EXPECT_FALSE(Schedule(step, {.schedule = mode}).changed);
   }
 }
 
@@ -340,12 +340,12 @@ TEST(EpOverlapSchedule, NeedsNoCostModel) {
 }
 
 TEST(EpOverlapSchedule, SpecIsReadBack) {
-  EpOverlapSchedule pass({.mode = OverlapSchedule::kStructural,
+  EpOverlapSchedule pass({.schedule = OverlapSchedule::kStructural,
                           .memory_headroom = 0.5,
                           .memory_budget = 7,
                           .pair_first = true});
   EXPECT_EQ(pass.Spec(),
-            "ep_overlap_schedule{mode=structural,memory_headroom=0.5,memory_budget=7,"
+            "ep_overlap_schedule{schedule=structural,memory_headroom=0.5,memory_budget=7,"
             "pair_first=true}");
   EXPECT_EQ(MakePass(pass.Spec())->Spec(), pass.Spec());
   EXPECT_EQ(EpOverlapSchedule().Spec(), "ep_overlap_schedule");

@@ -29,7 +29,7 @@ const PassInfo& MeasurePeak::info() const {
 bool MeasurePeak::RunImpl(Graph& graph, PassContext& context) {
   std::unique_ptr<Graph> copy = graph.Clone();
   if (options_.bucket_prefetch >= 0) {
-    BucketFsdp({.prefetch = options_.bucket_prefetch}).Run(*copy);
+    BucketFsdp({.fsdp_prefetch = options_.bucket_prefetch}).Run(*copy);
   }
   const int64_t peak = PeakInUse(*copy);
   context.Note(kNote, peak);

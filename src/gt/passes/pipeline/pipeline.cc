@@ -33,7 +33,7 @@ std::vector<std::string> SpecsOf(const PipelineOptions& options) {
   const auto add = [&specs](bool runs, auto spec) {
     if (runs) specs.push_back(spec());
   };
-  const OverlapSchedule mode = options.overlap ? options.overlap->mode : OverlapSchedule::kNone;
+  const OverlapSchedule mode = options.overlap ? options.overlap->schedule : OverlapSchedule::kNone;
   const bool has_policy = options.memory.policy != MemoryPolicy::kNone;
   const bool bounds_growth =
       mode == OverlapSchedule::kCost && options.overlap->memory_headroom >= 0;
@@ -61,8 +61,9 @@ std::vector<std::string> SpecsOf(const PipelineOptions& options) {
   add(options.isolate_ep_group, SpecOf<IsolateEpProcessGroup>);
   add(mode != OverlapSchedule::kNone, SpecOf<SeparateCountExchanges>);
   add(options.reassign_gathers, SpecOf<ReassignFsdpAllGathers>);
-  add(options.bucket_prefetch.has_value(),
-      [&] { return SpecOf<BucketFsdp>(BucketFsdpOptions{.prefetch = *options.bucket_prefetch}); });
+  add(options.bucket_prefetch.has_value(), [&] {
+    return SpecOf<BucketFsdp>(BucketFsdpOptions{.fsdp_prefetch = *options.bucket_prefetch});
+  });
   // Before the schedule, which then counts the time and memory of collectives where they start.
   add(options.dense_regions, SpecOf<FsdpDenseRegions>);
   add(options.overlap.has_value(), [&] { return SpecOf<EpOverlapSchedule>(*options.overlap); });

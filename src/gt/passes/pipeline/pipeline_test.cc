@@ -91,7 +91,7 @@ void ForEachCombination(const Visit& visit) {
         options.share_subexpressions = on(0);
         options.reshard_after_forward = on(1);
         if (on(2)) options.chunk.emplace();
-        if (on(3)) options.overlap = {.mode = mode, .memory_headroom = 0.02};
+        if (on(3)) options.overlap = {.schedule = mode, .memory_headroom = 0.02};
         options.isolate_ep_group = on(4);
         options.reassign_gathers = on(5);
         if (on(6)) options.bucket_prefetch = 1;
@@ -136,7 +136,8 @@ TEST(Pipeline, EveryRuleIsAboutPassesThatRunTogether) {
 TEST(Pipeline, OptionsDecideWhatRuns) {
   ForEachCombination([](const PipelineOptions& options) {
     const std::vector<std::string> names = NamesOf(options);
-    const OverlapSchedule mode = options.overlap ? options.overlap->mode : OverlapSchedule::kNone;
+    const OverlapSchedule mode =
+        options.overlap ? options.overlap->schedule : OverlapSchedule::kNone;
     const auto expect = [&names](std::string_view name, bool runs) {
       ASSERT_EQ(Has(names, name), runs) << name << " in " << Join(names, " ");
     };
@@ -164,13 +165,14 @@ TEST(Pipeline, TextSaysEverything) {
     ASSERT_EQ(PrintPipeline(ParsePipeline(text)), text);
   });
   PipelineOptions options;
-  options.memory = {.policy = MemoryPolicy::kFull, .save = {"aten::mm", "aten::bmm"}};
-  options.chunk = {.modules = "blocks.*", .chunks = 3};
-  options.overlap = {.mode = OverlapSchedule::kStructural, .memory_headroom = 0.1};
+  options.memory = {.policy = MemoryPolicy::kFull,
+                    .full_recompute_save_ops = {"aten::mm", "aten::bmm"}};
+  options.chunk = {.module_fqn = "blocks.*", .num_chunks = 3};
+  options.overlap = {.schedule = OverlapSchedule::kStructural, .memory_headroom = 0.1};
   options.bucket_prefetch = 2;
   const std::string text = DefaultPipelineText(options);
-  EXPECT_NE(text.find("chunk{modules=blocks.*,chunks=3}"), std::string::npos) << text;
-  EXPECT_NE(text.find("bucket_fsdp{prefetch=2}"), std::string::npos) << text;
+  EXPECT_NE(text.find("chunk{module_fqn=blocks.*,num_chunks=3}"), std::string::npos) << text;
+  EXPECT_NE(text.find("bucket_fsdp{fsdp_prefetch=2}"), std::string::npos) << text;
   EXPECT_EQ(PrintPipeline(DefaultPipeline(options)), text);
 }
 
@@ -181,16 +183,17 @@ TEST(AutoparallelPipeline, OptionsDecideWhatRuns) {
             "tag_parameter_gathers,staged_recompute,rematerialize,prefetch_collectives");
   AutoparallelPipelineOptions options;
   options.reshard_after_forward = false;
-  options.recompute.stage_size_gb = 2;
+  options.recompute.ac_stage_size_gb = 2;
   options.reassign_gathers = true;
-  options.buckets = {.cap_mb = 25};
-  options.prefetch.distance = 50;
+  options.buckets = {.bucket_cap_mb = 25};
+  options.prefetch.max_compute_pre_fetch = 50;
   const std::string text = AutoparallelPipelineText(options);
   EXPECT_EQ(
       text,
       "dce{drop_collectives=true},canonicalize,cse,dce{drop_collectives=true},"
-      "tag_parameter_gathers{reshard=false},staged_recompute{stage_size_gb=2.0},rematerialize,"
-      "reassign_fsdp_all_gathers,bucket_by_size{cap_mb=25},prefetch_collectives{distance=50}");
+      "tag_parameter_gathers{reshard=false},staged_recompute{ac_stage_size_gb=2.0},rematerialize,"
+      "reassign_fsdp_all_gathers,bucket_by_size{bucket_cap_mb=25},prefetch_collectives{max_compute_"
+      "pre_fetch=50}");
   EXPECT_EQ(PrintPipeline(ParsePipeline(text)), text);
   EXPECT_EQ(PrintPipeline(ChangedPipeline(ParsePipeline("dce,prefetch_collectives"), "+cse")),
             "dce,cse,prefetch_collectives");
@@ -416,7 +419,7 @@ TEST(Pipeline, NothingUndoesTheSchedule) {
       options.chunk.emplace();
       options.bucket_prefetch = 1;
       options.dense_regions = true;
-      options.overlap = {.mode = mode};
+      options.overlap = {.schedule = mode};
       options.concretize = true;
       const Planned planned = Plan(options, blocks);
       // The case must be one: the pass moves collectives, and the schedule moves nodes.

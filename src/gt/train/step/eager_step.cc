@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "gt/parallel/chunk_modules.h"
+
 namespace gt {
 namespace {
 
@@ -16,6 +18,8 @@ class EagerStep : public TrainStep {
   StepResult Run(const Batch& batch, int64_t valid_tokens) override {
     at::Tensor loss = LossOf(model_, {batch.tokens, batch.positions}, batch.labels,
                              ValidTokens(valid_tokens, batch), loss_);
+    if (is_first_) RequireChunkedModulesCalled(model_);
+    is_first_ = false;
     std::vector<at::Tensor> gradients =
         torch::autograd::grad({loss}, parameters_, {at::ones_like(loss)}, /*retain_graph=*/false,
                               /*create_graph=*/false, /*allow_unused=*/true);
@@ -26,6 +30,7 @@ class EagerStep : public TrainStep {
   LanguageModel& model_;
   LossConfig loss_;
   std::vector<at::Tensor> parameters_;
+  bool is_first_ = true;
 };
 
 }  // namespace
