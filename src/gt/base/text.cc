@@ -118,6 +118,17 @@ std::string Join(std::span<const std::string_view> parts, std::string_view separ
   return JoinParts(parts, separator);
 }
 
+std::string WithThousands(int64_t number) {
+  std::string digits = std::to_string(number);
+  const size_t first = number < 0 ? 4 : 3;
+  for (size_t i = digits.size(); i > first; i -= 3) digits.insert(i - 3, ",");
+  return digits;
+}
+
+std::string Counted(int64_t number, std::string_view noun) {
+  return WithThousands(number) + " " + std::string(noun) + (number == 1 ? "" : "s");
+}
+
 std::string Quoted(std::string_view text) {
   std::string result = "\"";
   for (const char c : text) {

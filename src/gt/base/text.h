@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <ctime>
 #include <optional>
 #include <span>
@@ -26,6 +27,11 @@ std::string Join(std::span<const std::string_view> parts, std::string_view separ
 // basic string and keeps terminal escapes out of error messages. Bytes of UTF-8 sequences pass as
 // they are.
 std::string Quoted(std::string_view text);
+
+// "1 step", "1,200 steps". For nouns whose plural ends in s.
+std::string Counted(int64_t number, std::string_view noun);
+// "1,200"
+std::string WithThousands(int64_t number);
 
 // The text as one word of a shell: for paths in commands that messages suggest. Quoted only where
 // the shell would not hand it on as it is.

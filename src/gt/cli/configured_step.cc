@@ -7,6 +7,7 @@
 #include "gt/compile/memory_advice.h"
 #include "gt/job/config.h"
 #include "gt/job/dump_folder.h"
+#include "gt/placement/device_mesh.h"
 #include "gt/torch_bridge/device.h"
 
 namespace gt::cli {
@@ -27,8 +28,10 @@ int64_t RanksFor(const ParallelismSection& degrees) {
 }  // namespace
 
 void PlanForCluster(Config* config) {
-  if (config->ranks == 0 && config->mesh == Config().mesh) {
-    config->ranks = RanksFor(config->parallelism);
+  if (config->ranks == 0) {
+    config->ranks = config->mesh == Config().mesh
+                        ? RanksFor(config->parallelism)
+                        : placement::DeviceMesh::Parse(config->mesh).ranks();
   }
   config->comm.backend = CommBackend::kFake;
   config->dump_folder = FillDumpFolder(*config, std::time(nullptr));

@@ -254,11 +254,12 @@ class Placer {
         title, ranks_, best.pricing->mesh().ToString(), EnumName(flags_.costs),
         SpeedOf(cluster).name, cluster.name, PolicyText(), captured, searched);
     if (placement::Deadline::interrupted()) {
-      fmt::print("stopped by Ctrl-C: the best that was found so far; {} meshes were not tried\n",
-                 found.meshes_not_tried);
+      fmt::print("stopped by Ctrl-C: the best that was found so far; {} mesh{} not tried\n",
+                 found.meshes_not_tried, found.meshes_not_tried == 1 ? " was" : "es were");
     } else if (found.meshes_not_tried > 0) {
-      fmt::print("{} other meshes were not tried within {:.0f} s (--time_limit)\n",
-                 found.meshes_not_tried, flags_.time_limit);
+      fmt::print("{} other mesh{} not tried within {:.0f} s (--time_limit)\n",
+                 found.meshes_not_tried, found.meshes_not_tried == 1 ? " was" : "es were",
+                 flags_.time_limit);
     }
     const placement::SearchOptions search =
         SearchOptionsFor(request, flags_.time_limit - captured - searched);
@@ -307,6 +308,10 @@ class Placer {
     }
     summary.tokens = flags_.tokens;
     fmt::print("\n{}", SummaryText(summary));
+    fmt::print(
+        "  memory and time are those of the search; gt simulate --compile.enable_autoparallel "
+        "also\n"
+        "  counts communicators, packed collectives, CUDA graphs and the update\n");
     return summary.fits() || flags_.memory_price > 0;  // a soft budget may be exceeded
   }
 

@@ -24,6 +24,7 @@ int RunTrain(Arguments args) {
     fmt::print("{}\n{}", line.Help(), kSignals);
     return 0;
   }
+  config.config_files = line.config_files();
   TrainSummary summary = Train(config);
   // As shells report a signal: the job is not finished.
   return summary.signal == 0 ? 0 : 128 + summary.signal;

@@ -72,6 +72,7 @@ class Finder {
 
   FoundPlacement Run() {
     TryHandWritten();
+    if (request_.for_judging) AddFinestByHand();
     double bound = placement::kForbidden;
     for (const DeviceMesh& mesh : MeshesInOrder()) {
       if (result_.best != nullptr && SecondsLeft() <= 0) {
@@ -84,6 +85,7 @@ class Finder {
       if (found != nullptr) searched_.push_back(found);
       if (IsBetter(found)) result_.best = found;
     }
+    if (!request_.for_judging) CompareWithOtherMeshes();
     if (result_.best == nullptr) {
       TakeSmallest();
       if (!result_.fits) return RunWithEnough();
@@ -138,23 +140,40 @@ class Finder {
     return quick_.back().second;
   }
 
+  bool IsAllowed(const placement::HandLayout& layout) const {
+    return std::ranges::find(request_.meshes, layout.mesh) != request_.meshes.end();
+  }
+
+  // Layouts on the job's meshes: they are candidates, and searches end early where they are not beaten.
   void TryHandWritten() {
-    std::vector<std::pair<placement::HandLayout, std::shared_ptr<PlacedProblem>>> allowed;
     for (const placement::HandLayout& layout : HandWritten()) {
-      const bool is_allowed =
-          std::ranges::find(request_.meshes, layout.mesh) != request_.meshes.end();
-      if (request_.for_judging && !is_allowed) continue;
-      FoundPlacement::Rival rival{layout.name, Try(layout.mesh, layout.axes)};
-      if (is_allowed && rival.found != nullptr) {
-        allowed.emplace_back(layout, rival.found);
+      FoundPlacement::Rival rival{layout.name, nullptr};
+      if (IsAllowed(layout)) {
+        rival.found = Try(layout.mesh, layout.axes);
+        if (rival.found != nullptr) allowed_.emplace_back(layout, rival.found);
         if (IsBetter(rival.found)) result_.best = rival.found;
+      } else if (request_.for_judging) {
+        continue;
       }
       result_.rivals.push_back(std::move(rival));
     }
-    if (!request_.for_judging) return;
-    std::ranges::stable_sort(allowed, {}, [](const auto& one) { return PriceOf(one.second); });
-    for (size_t i = 0; i < allowed.size(); ++i) {
-      const auto& [layout, found] = allowed[i];
+  }
+
+  // Layouts on other meshes, to be shown beside the plan. They come last: the plan is what was asked for.
+  void CompareWithOtherMeshes() {
+    const std::vector<placement::HandLayout> layouts = HandWritten();
+    for (size_t i = 0; i < layouts.size() && SecondsLeft() > 0; ++i) {
+      if (!IsAllowed(layouts[i])) {
+        result_.rivals[i].found = Try(layouts[i].mesh, layouts[i].axes);
+      }
+    }
+  }
+
+  // The best of them also with parameters sharded as finely as gt train shards them.
+  void AddFinestByHand() {
+    std::ranges::stable_sort(allowed_, {}, [](const auto& one) { return PriceOf(one.second); });
+    for (size_t i = 0; i < allowed_.size(); ++i) {
+      const auto& [layout, found] = allowed_[i];
       by_hand_.push_back({found, layout.name});
       if (i >= kMostFinest) continue;
       const std::shared_ptr<PlacedProblem> finest = Try(layout.mesh, layout.axes, /*finest=*/true);
@@ -394,7 +413,8 @@ class Finder {
     if (joined.valid()) {
       search.starts = [&] { return OnFinerMesh(joined.get(), *found); };
     }
-    const bool competes = axes.empty() || !request_.only_experts;
+    const bool is_shown = !axes.empty() && !request_.for_judging;
+    const bool competes = !is_shown && (axes.empty() || !request_.only_experts);
     if (result_.best != nullptr && competes) {
       search.give_up_at = Worthwhile(axes) * PriceOf(result_.best);
     }
@@ -498,6 +518,9 @@ class Finder {
     if (!pins.empty() && !IsFeasible(pins, /*with_memory=*/false)) {
       Fail(ErrorCode::kNoPlacement, "{}: these demands contradict each other: {}", where, demands);
     }
+    if (result_.best == nullptr && placement::Deadline::interrupted()) {
+      Fail(ErrorCode::kNoPlacement, "{}: stopped by Ctrl-C before a placement was found", where);
+    }
     if (result_.best == nullptr) {
       Fail(ErrorCode::kNoPlacement,
            "{}: no placement was found within {:.0f} s; allow more (--time_limit, "
@@ -546,7 +569,9 @@ class Finder {
   FoundPlacement result_;
   std::vector<std::pair<DeviceMesh, double>> quick_;      // prices of quick searches
   std::vector<std::shared_ptr<PlacedProblem>> searched_;  // the best of each mesh
-  Candidates by_hand_;                                    // those that are judged
+  // Hand-written layouts on the job's meshes, and those of them that are judged.
+  std::vector<std::pair<placement::HandLayout, std::shared_ptr<PlacedProblem>>> allowed_;
+  Candidates by_hand_;
   double last_bound_ = 0;
 };
 

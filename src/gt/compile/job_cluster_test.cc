@@ -60,12 +60,11 @@ TEST_F(JobClusterTest, CpuRanksAreMeasuredOnceAndKept) {
   EXPECT_GT(measured.cluster->device->float_tflops, 0);
   EXPECT_GT(measured.cluster->device->memory_gb_per_s, 0);
   EXPECT_TRUE(std::holds_alternative<MeasuredLinks>(measured.cluster->links));
-  // A collective between threads takes microseconds at the least, and 64 MiB more than nothing.
   const LinkModel links(*measured.cluster);
   const GroupSpan both{.nodes = 1, .ranks_per_node = 2};
-  EXPECT_GT(links.Time(Collective::kAllReduce, 4096, both).total_us(), 1);
-  EXPECT_GT(links.Time(Collective::kAllReduce, 64 << 20, both).total_us(),
-            2 * links.Time(Collective::kAllReduce, 4096, both).total_us());
+  const CollectiveTime small = links.Time(Collective::kAllReduce, 4096, both);
+  EXPECT_GT(small.latency_us, 0);
+  EXPECT_GT(links.Time(Collective::kAllReduce, 64 << 20, both).total_us(), small.total_us());
 
   ASSERT_EQ(Kept().size(), 1U);
   EXPECT_EQ(ClusterToml(*ClusterOfPlan(Job(DeviceChoice::kCpu, 2)).cluster),

@@ -84,7 +84,11 @@ bool RecordsSteps(const Config& config) {
 }
 
 bool CopiesForCheckpoints(const Config& config) {
-  return config.checkpoint.enable && config.checkpoint.async_mode == CheckpointAsync::kAsync;
+  // The last step's checkpoint is written from the tensors: nothing changes them any more.
+  const bool saves_earlier =
+      config.checkpoint.interval < config.training.steps || config.checkpoint.keep_best;
+  return config.checkpoint.enable && saves_earlier &&
+         config.checkpoint.async_mode == CheckpointAsync::kAsync;
 }
 
 int64_t MemoryForRank(const World& world, c10::Device device) {

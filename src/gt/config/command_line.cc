@@ -274,6 +274,7 @@ void CommandLine::SetPositionals(const Given& given, Problems& problems) const {
 
 // The dialect sees all flags before any is set, to detect an option given under both names.
 void CommandLine::SetFromFilesAndDialect(Given& given, Problems& problems) {
+  config_files_ = given.config_files;
   for (const std::string& file : given.config_files) {
     ApplyTomlFile(file, program_, config_->groups, *dialect_, problems);
   }

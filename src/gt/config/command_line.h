@@ -70,6 +70,9 @@ class CommandLine {
   [[nodiscard]] bool Parse(std::span<const std::string> args);
   [[nodiscard]] bool Parse(int count, const char* const* args);
 
+  // The files of --config, once parsed.
+  const std::vector<std::string>& config_files() const { return config_files_; }
+
   std::string Help() const;
 
  private:
@@ -122,6 +125,7 @@ class CommandLine {
   std::vector<Option> flags_;
   log::Level log_level_;
   std::optional<ConfigBinding> config_;
+  std::vector<std::string> config_files_;
   std::unique_ptr<Dialect> dialect_;  // of the arguments that are being parsed
 };
 

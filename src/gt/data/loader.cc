@@ -28,6 +28,8 @@ void CheckOptions(const LoaderOptions& options) {
 // Keys of the saved job: the share of the data that is held out, and whether only that is read.
 constexpr const char *kHeldOut = "held_out", *kOnlyHeldOut = "only_held_out";
 
+constexpr const char *kContents = "contents", *kTokenizerContents = "tokenizer_contents";
+
 std::string ValueText(const nlohmann::json* value) {
   if (!value) return "nothing";
   return value->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -45,6 +47,14 @@ std::string DifferenceOf(const std::string& key, const nlohmann::json* saved,
     return "the data files (--training.dataset_path) are not those it was saved with (their names "
            "or sizes "
            "differ)";
+  }
+  if (key == kContents || key == kTokenizerContents) {
+    return fmt::format(
+        "the {} other contents than it was saved with (xxh64 {} then, {} now; "
+        "--checkpoint.accept_changed_data continues all the same)",
+        key == kContents ? "data files (--training.dataset_path) have"
+                         : "tokenizer (--model.tokenizer_path) has",
+        ValueText(saved), ValueText(here));
   }
   // What a user changes to change it back.
   static const std::map<std::string, std::string, std::less<>> kFlags = {
@@ -174,6 +184,10 @@ class Loader::Impl {
                           {"world", options_.world},
                           {"bos_id", id(options_.bos_id)},
                           {"eos_id", id(options_.eos_id)}};
+    if (!options_.contents.data.empty()) job[kContents] = options_.contents.data;
+    if (!options_.contents.tokenizer.empty()) {
+      job[kTokenizerContents] = options_.contents.tokenizer;
+    }
     if (!options_.text_field.empty() && files_.kind == DataKind::kJsonl) {
       job["text_field"] = options_.text_field;
     }
@@ -192,6 +206,9 @@ class Loader::Impl {
     for (const auto& [key, value] : keys.items()) {
       const nlohmann::json* before = FindKey(saved, key);
       const nlohmann::json* now = FindKey(job, key);
+      const bool is_contents = key == kContents || key == kTokenizerContents;
+      // Contents were not always known.
+      if (is_contents && (!before || !now || options_.accepts_other_contents)) continue;
       const bool is_same = before && now && *before == *now;
       if (!is_same && !ignored.contains(key)) {
         differences.push_back(DifferenceOf(key, before, now));

@@ -51,9 +51,16 @@ struct TokenBatch {
 // kAuto shuffles everything but pretokenized rows, whose order is somebody's decision already.
 enum class LoaderShuffle { kAuto, kOn, kOff };
 
+// Hashes of what batches are made from. Empty: not known, and equal to any other.
+struct DataContents {
+  std::string data, tokenizer;
+};
+
 struct LoaderOptions {
   std::vector<std::string> paths;  // files, folders and patterns (data/files.h)
-  std::string text_field;          // of JSON lines; empty: "text", or else "content"
+  DataContents contents;
+  bool accepts_other_contents = false;  // than those that a state was saved with
+  std::string text_field;               // of JSON lines; empty: "text", or else "content"
   DataSplit split;
   int64_t rows = 1;
   int64_t length = 1;

@@ -15,7 +15,6 @@
 #include "gt/dist/last_resort.h"
 #include "gt/dist/world_place.h"
 #include "gt/job/config.h"
-#include "gt/job/dump_folder.h"
 #include "gt/launch/environment.h"
 #include "gt/launch/limits.h"
 #include "gt/torch_bridge/device.h"
@@ -48,9 +47,6 @@ World::World(const Config& config, const Place& place)
       local_size_(place.threads ? place.size : place.local_size),
       threads_(place.threads),
       address_(place.address),
-      dump_folder_(config.dump_folder.find('{') == std::string::npos
-                       ? config.dump_folder
-                       : FolderOfRuns(config.dump_folder).string()),
       backend_(place.backend),
       store_(place.store),
       record_(config.comm.trace_buf_size) {
@@ -174,7 +170,8 @@ void World::WriteFlightRecord(const Error& reason) const {
   bool communication = reason.code() == ErrorCode::kRankLost ||
                        reason.code() == ErrorCode::kRankFailed ||
                        reason.code() == ErrorCode::kCollectiveFailed;
-  if (!communication || record_.Last().number == 0) return;
+  // Before the run has claimed a folder, the one that is configured may be that of another run.
+  if (!communication || record_.Last().number == 0 || dump_folder_.empty()) return;
   std::filesystem::path folder =
       std::filesystem::path(dump_folder_) / config_->comm.save_traces_folder;
   std::string path = (folder / fmt::format("rank_{}.jsonl", rank_)).string();

@@ -57,6 +57,8 @@ struct Config {
   GT_SECTION(ProfilingSection, profiling, "timelines of single steps");
   GT_SECTION(DebugSection, debug, "for measurements and tests");
   GT_END_OPTIONS(Config);
+
+  std::vector<std::string> config_files;  // that it was read from: inputs of the run, and no option
 };
 
 // Every option bound to the members of `config`, section by section in the order above; the group of

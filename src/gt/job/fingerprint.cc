@@ -48,6 +48,7 @@ constexpr auto kUncovered = std::to_array<UncoveredOption>({
     {"training.check_memory", "refuses to start, changes nothing"},
     {"comm.init_timeout_seconds", "how long to wait"},
     {"comm.train_timeout_seconds", "how long to wait"},
+    {"comm.verify_inputs", "compares files"},
     {"comm.trace_buf_size", "what the report of a lost rank shows"},
     {"comm.save_traces_folder", "where files go"},
     {"debug.fault", "happens between steps"},

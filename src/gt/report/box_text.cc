@@ -18,10 +18,6 @@ std::string Fitted(std::string text, size_t longest) {
   return text + "...";
 }
 
-std::string Counted(size_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
 std::string_view ShortName(const Operator& op) {
   std::string_view name = op.name.str();
   if (size_t colons = name.rfind("::"); colons != name.npos) name.remove_prefix(colons + 2);

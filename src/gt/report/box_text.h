@@ -12,9 +12,6 @@ namespace gt::boxes {
 // No more than fits into a box: a name can be of any length. Cut between characters.
 std::string Fitted(std::string text, size_t longest = 48);
 
-// "1 node", "2 nodes".
-std::string Counted(size_t count, std::string_view noun);
-
 // "grouped_mm" of "aten::_grouped_mm.out".
 std::string_view ShortName(const Operator& op);
 

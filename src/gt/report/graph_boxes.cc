@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "gt/base/error.h"
+#include "gt/base/text.h"
 #include "gt/report/box_groups.h"
 #include "gt/report/box_region.h"
 #include "gt/report/box_text.h"
@@ -20,7 +21,6 @@ namespace gt {
 namespace {
 
 using boxes::Below;
-using boxes::Counted;
 using boxes::Grouping;
 using boxes::Likeness;
 using boxes::Region;
@@ -190,12 +190,12 @@ class Boxes {
     const Value& first = *values.front();
     if (!first.is_input()) {
       box.title = source.origin;
-      if (values.size() > 1) box.lines.push_back(Counted(values.size(), "value"));
+      if (values.size() > 1) box.lines.push_back(Counted(std::ssize(values), "value"));
     } else if (values.size() == 1) {
       const std::string& name = graph_.inputs()[static_cast<size_t>(first.index())]->name;
       box.title = fmt::format("{} {}", source.origin, Below(region_.root(), name));
     } else {
-      box.title = Counted(values.size(), source.origin);
+      box.title = Counted(std::ssize(values), source.origin);
     }
     AddValueLines(values, box);
     boxes_.push_back(std::move(box));
@@ -253,7 +253,7 @@ class Boxes {
       AddSink(from,
               traffic.gradients.size() == 1
                   ? fmt::format("gradient of {}", Below(region_.root(), *traffic.gradients[0]))
-                  : Counted(traffic.gradients.size(), "gradient"),
+                  : Counted(std::ssize(traffic.gradients), "gradient"),
               traffic.gradient_values);
     }
   }
@@ -299,7 +299,7 @@ class Boxes {
       Box& box = boxes_[b];
       box.title = boxes::TitleOf(box, likeness_[b], region_, options_.groups);
       box.lines.push_back(boxes::DetailOf(box));
-      std::string count = Counted(box.nodes.size(), "node");
+      std::string count = Counted(std::ssize(box.nodes), "node");
       if (traffic_[b].saved > 0) count += fmt::format(", {} saved for backward", traffic_[b].saved);
       if (traffic_[b].reads_saved > 0)
         count += fmt::format(", reads {}", Counted(traffic_[b].reads_saved, "saved value"));

@@ -2,18 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <string_view>
 
 #include "gt/base/byte_text.h"
+#include "gt/base/text.h"
 
 namespace gt {
 namespace {
 
-std::string Count(double number) {
-  std::string digits = fmt::format("{:.0f}", number);
-  for (size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
-  return digits;
-}
+std::string Count(double number) { return WithThousands(std::llround(number)); }
 
 std::string Row(std::string_view name, const std::string& value) {
   return fmt::format("  {:<18} {}\n", name, value);
@@ -33,9 +31,9 @@ std::string MemoryRows(const JobSummary& summary) {
     return Row("memory", needs + "; the device's memory is not known");
   }
   if (!summary.fits()) {
-    return Row("fits", fmt::format("no: it needs {}, and a rank may use {}", ByteText(summary.peak),
-                                   room)) +
-           summary.cure;
+    std::string needs = ByteText(summary.peak);
+    if (summary.recorded_peak) needs += ", " + with_graphs("it needs");
+    return Row("fits", fmt::format("no: it needs {}, and a rank may use {}", needs, room));
   }
   if (!summary.recorded_peak) {
     return Row("fits", fmt::format("yes: {} of {}", ByteText(summary.peak), room));
@@ -99,7 +97,8 @@ std::string SummaryText(const JobSummary& summary) {
             fmt::format("{} sequences, {} tokens", Count(static_cast<double>(summary.sequences)),
                         Count(static_cast<double>(summary.sequences * summary.sequence_length))));
   }
-  return text + SpeedRows(summary);
+  text += SpeedRows(summary);
+  return summary.fits() ? text : text + summary.cure;
 }
 
 }  // namespace gt

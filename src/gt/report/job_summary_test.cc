@@ -56,8 +56,9 @@ TEST(JobSummary, SaysWhetherItFits) {
   job.cure = "  a cure\n";
   EXPECT_FALSE(job.fits());
   ExpectRow(job,
-            "fits               no: it needs 60.00 GiB, and a rank may use 50.00 GiB (of the "
-            "device)\n  a cure");
+            "fits               no: it needs 60.00 GiB, with CUDA graphs it needs 75.00 GiB, and a "
+            "rank may use 50.00 GiB (of the device)");
+  EXPECT_TRUE(SummaryText(job).ends_with("\n  a cure\n"));
   job.available = 0;
   job.recorded_peak.reset();
   EXPECT_TRUE(job.fits());

@@ -15,12 +15,6 @@
 namespace gt {
 namespace {
 
-std::string Count(int64_t number) {
-  std::string digits = std::to_string(number);
-  for (size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
-  return digits;
-}
-
 std::string Row(std::string_view what, const std::string& text) {
   return fmt::format("  {:<14} {}", what, text);
 }
@@ -87,7 +81,7 @@ class Summary {
   void AddCleaning() {
     int64_t removed = 0;
     for (const char* pass : {"dce", "canonicalize", "cse"}) removed -= Of(pass).nodes_added();
-    if (removed > 0) Add("cleaning", fmt::format("{} nodes removed", Count(removed)));
+    if (removed > 0) Add("cleaning", Counted(removed, "node") + " removed");
   }
 
   void AddMemoryPolicy() {
@@ -96,33 +90,33 @@ class Summary {
     if (policy.changed() || copies.changed()) {
       const bool in_stages = stages.changed();
       const PassTotal& tags = in_stages ? stages : policy;
-      std::string text =
-          in_stages ? fmt::format("{} stages", Count(stages["stages"])) : policy.Option("policy");
-      text += fmt::format(": {} forward values kept, {} nodes recomputed in the backward",
-                          Count(tags["saved"]), Count(copies["copies"]));
+      std::string text = in_stages ? Counted(stages["stages"], "stage") : policy.Option("policy");
+      text +=
+          fmt::format(": {} kept, {} recomputed in the backward",
+                      Counted(tags["saved"], "forward value"), Counted(copies["copies"], "node"));
       Add("memory policy", text);
     }
     if (offload.changed()) {
-      Add("offload", fmt::format("{} values, {} moved to the host and back",
-                                 Count(offload["tensors"]), ByteText(offload["bytes"])));
+      Add("offload", fmt::format("{}, {} moved to the host and back",
+                                 Counted(offload["tensors"], "value"), ByteText(offload["bytes"])));
     }
   }
 
   void AddResharding() {
     const PassTotal reshard = Of("reshard_after_forward");
     if (!reshard.changed()) return;
-    Add("resharding", fmt::format("{} gathers of parameters repeated for the backward",
-                                  Count(reshard["gathers"])));
+    Add("resharding",
+        Counted(reshard["gathers"], "gather") + " of parameters repeated for the backward");
   }
 
   void AddChunks() {
     const PassTotal chunk = Of("chunk");
     if (!chunk.changed()) return;
     Add("chunks",
-        fmt::format("{}: {} modules, each in {} chunks along the {}; {} nodes added",
-                    chunk.Option("module_fqn"), Count(chunk["roots"]), chunk.Option("num_chunks"),
+        fmt::format("{}: {}, each in {} chunks along the {}; {} added", chunk.Option("module_fqn"),
+                    Counted(chunk["roots"], "module"), chunk.Option("num_chunks"),
                     chunk.Option("chunk_dim") == "seq" ? "sequence" : "batch",
-                    Count(chunk.nodes_added())));
+                    Counted(chunk.nodes_added(), "node")));
   }
 
   // Groups that passes have made, by the names that nodes refer to.
@@ -141,8 +135,7 @@ class Summary {
     const int64_t moved = Of("isolate_ep_process_group")["exchanges"] +
                           Of("separate_count_exchanges")["exchanges"] +
                           Of("reassign_fsdp_all_gathers")["gathers"];
-    Add("groups", fmt::format("{} made, for {} collective{}", Join(names, ", "), Count(moved),
-                              moved == 1 ? "" : "s"));
+    Add("groups", fmt::format("{} made, for {}", Join(names, ", "), Counted(moved, "collective")));
   }
 
   void AddBuckets() {
@@ -151,9 +144,10 @@ class Summary {
     const PassTotal& buckets = blocks.changed() ? blocks : sizes;
     std::vector<std::string> packed;
     for (const auto& [what, in] :
-         {std::pair("gathers", "gather_buckets"), std::pair("reductions", "reduction_buckets")}) {
-      if (buckets[what] == 0) continue;
-      packed.push_back(fmt::format("{} {} in {}", Count(buckets[what]), what, Count(buckets[in])));
+         {std::pair("gather", "gather_buckets"), std::pair("reduction", "reduction_buckets")}) {
+      const int64_t members = buckets[std::string(what) + "s"];
+      if (members == 0) continue;
+      packed.push_back(Counted(members, what) + " in " + WithThousands(buckets[in]));
     }
     Add("buckets", Join(packed, ", "));
   }
@@ -162,7 +156,7 @@ class Summary {
     for (const char* name : {"ep_overlap_schedule", "prefetch_collectives"}) {
       const PassTotal order = Of(name);
       if (!order.changed()) continue;
-      std::string text = fmt::format("{} nodes moved", Count(order["moved"]));
+      std::string text = Counted(order["moved"], "node") + " moved";
       const int64_t before = order["microseconds_before"], after = order["microseconds_after"];
       if (before > 0 && after > 0) {
         text +=
@@ -174,8 +168,8 @@ class Summary {
     }
     const PassTotal dense = Of("fsdp_dense_regions");
     if (dense.changed()) {
-      Add("dense regions", fmt::format("{} gathers and {} reductions moved there",
-                                       Count(dense["gathers"]), Count(dense["reductions"])));
+      Add("dense regions", fmt::format("{} and {} moved there", Counted(dense["gathers"], "gather"),
+                                       Counted(dense["reductions"], "reduction")));
     }
   }
 
@@ -183,8 +177,8 @@ class Summary {
     const PassTotal fuse = Of("fuse");
     if (!fuse.changed()) return;
     Add("kernels",
-        fmt::format("{} operators in {} generated kernels, {} less traffic",
-                    Count(fuse["operators"]), Count(fuse["groups"]), ByteText(fuse["bytes"])));
+        fmt::format("{} in {}, {} less traffic", Counted(fuse["operators"], "operator"),
+                    Counted(fuse["groups"], "generated kernel"), ByteText(fuse["bytes"])));
   }
 
   const PipelineReport& report_;

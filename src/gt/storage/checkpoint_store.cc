@@ -1,5 +1,6 @@
 #include "gt/storage/checkpoint_store.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,6 +34,9 @@ constexpr std::string_view kTemporary = ".tmp-";
 constexpr std::string_view kOld = ".old-";
 constexpr std::string_view kTrash = ".trash-";
 constexpr std::string_view kLockFile = ".lock";
+// In folders that gt fills or empties. A folder without it, or a manifest, is somebody else's, whatever it is
+// called.
+constexpr std::string_view kMarker = ".graphtrainer-unfinished";
 
 std::string StepName(int64_t step) { return fmt::format("{}{:08}", kStep, step); }
 
@@ -89,6 +93,35 @@ void RemoveTree(const fs::path& path) {
   if (error) log::Warn("{}: cannot be removed: {}", path.string(), error.message());
 }
 
+bool IsOurs(const fs::path& path) {
+  std::error_code error;
+  if (fs::symlink_status(path, error).type() != fs::file_type::directory) return false;
+  // Made, and not marked yet, or emptied: nothing is lost with it.
+  return fs::is_empty(path, error) || Exists(path / kMarker) || IsComplete(path);
+}
+
+// In one step: a crash leaves an empty folder or a marked one.
+void Mark(const fs::path& folder) {
+  const fs::path path = folder / kMarker;
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) FailWriting(path, "cannot be created", errno);
+  close(fd);
+}
+
+// The marker comes first and goes last, so that what a crash leaves is known.
+void RemoveOurs(const fs::path& folder) {
+  try {
+    Mark(folder);
+  } catch (const Error& error) {
+    log::Warn("{}: cannot be removed: {}", folder.string(), error.message());
+    return;
+  }
+  for (const std::string& name : NamesIn(folder)) {
+    if (name != kMarker) RemoveTree(folder / name);
+  }
+  RemoveTree(folder);
+}
+
 // Takes the names away first and the data after that, so that a crash in between leaves no folder
 // that looks like a checkpoint and lacks a part.
 void RemoveFolders(const fs::path& store, const std::vector<std::string>& names) {
@@ -97,7 +130,7 @@ void RemoveFolders(const fs::path& store, const std::vector<std::string>& names)
   for (const std::string& name : names) {
     const fs::path target =
         store / fmt::format("{}{}-{}", kTrash, name.substr(name.find(kStep)), getpid());
-    RemoveTree(target);
+    if (IsOurs(target)) RemoveOurs(target);
     std::error_code error;
     fs::rename(store / name, target, error);
     if (error) {
@@ -112,7 +145,7 @@ void RemoveFolders(const fs::path& store, const std::vector<std::string>& names)
     log::Warn("{}", error.message());
     return;
   }
-  for (const fs::path& path : trash) RemoveTree(path);
+  for (const fs::path& path : trash) RemoveOurs(path);
 }
 
 // "...-<pid>"
@@ -141,7 +174,7 @@ void RecoverReplaced(const fs::path& store, const std::string& old_name) {
   if (!Exists(store / name) && IsComplete(store / old_name)) {
     Rename(store / old_name, store / name);
     SyncFolder(store);
-  } else {
+  } else if (IsComplete(store / old_name)) {
     RemoveFolders(store, {old_name});
   }
 }
@@ -150,9 +183,9 @@ void CleanUp(const fs::path& store, const FileLock& lock) {
   for (const std::string& name : NamesIn(store)) {
     if (name.starts_with(kOld) && StepOf(name.substr(kOld.size())).has_value()) {
       RecoverReplaced(store, name);
-    } else if (IsLeftOver(name, lock)) {
+    } else if (IsLeftOver(name, lock) && IsOurs(store / name)) {
       log::Debug("{}: removing what a writer left behind", (store / name).string());
-      RemoveTree(store / name);
+      RemoveOurs(store / name);
     }
   }
 }
@@ -358,13 +391,14 @@ void CheckpointStore::Prepare(int64_t bytes_needed) const {
   const fs::path probe = folder_ / fmt::format("{}probe-{}", kTemporary, getpid());
   CreateFolders(probe);
   try {
+    Mark(probe);
     WriteTextFile(probe / kStateFile, "{}\n");
     RequireSpace(folder_, bytes_needed);
   } catch (...) {
-    RemoveTree(probe);
+    RemoveOurs(probe);
     throw;
   }
-  RemoveTree(probe);
+  RemoveOurs(probe);
 }
 
 std::vector<int64_t> CheckpointStore::CompleteSteps() const {
@@ -406,6 +440,7 @@ std::string CheckpointStore::Begin(int64_t step) const {
     auto lock = std::make_unique<FileLock>(folder_ / kLockFile);
     CleanUp(folder_, *lock);
     CreateFolders(folder_ / temporary);
+    Mark(folder_ / temporary);
     under_way_->Hold(std::move(lock));
   } catch (...) {
     std::unique_ptr<FileLock> none;
@@ -447,11 +482,12 @@ void CheckpointStore::Commit(int64_t step, const std::string& temporary,
     Manifest manifest = ManifestOf(step, temporary, parts);
     manifest.files.emplace(kStateFile, WriteTextFile(folder / kStateFile, StateText(state)));
     WriteTextFile(folder / kManifestFile, ManifestText(manifest));
+    RemoveTree(folder / kMarker);
     SyncFolder(folder);
     RequireReadable(folder, step);
     Publish(folder_, folder, step);
   } catch (...) {
-    RemoveTree(folder);
+    RemoveOurs(folder);
     throw;
   }
   ApplyRetention(folder_, CompleteSteps(), step, retention);
@@ -459,7 +495,7 @@ void CheckpointStore::Commit(int64_t step, const std::string& temporary,
 
 void CheckpointStore::Abandon(const std::string& temporary) const {
   std::unique_ptr<FileLock> lock;
-  if (under_way_->End(temporary, lock)) RemoveTree(folder_ / temporary);
+  if (under_way_->End(temporary, lock)) RemoveOurs(folder_ / temporary);
 }
 
 CheckpointReader CheckpointStore::Open(int64_t step, VerifyShare share) const {

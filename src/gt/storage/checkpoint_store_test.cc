@@ -126,7 +126,7 @@ TEST_F(CheckpointStoreTest, WhatIsSavedIsRead) {
   SaveThree();
   EXPECT_EQ(store_.CompleteSteps(), (std::vector<int64_t>{10, 20, 30}));
   for (const int64_t step : store_.CompleteSteps()) ExpectWhole(store_, step);
-  EXPECT_TRUE(HiddenNames(store_.folder()).empty());
+  EXPECT_EQ(HiddenNames(store_.folder()), std::vector<std::string>());
   // Any tool can read the tensors.
   EXPECT_NE(SafetensorsFile(At(kShard1)).Find("layers.0.weight"), nullptr);
   EXPECT_NE(SafetensorsFile(At(kShard2)).Find("optimizer.layers.0.weight.m"), nullptr);
@@ -160,13 +160,13 @@ TEST_F(CheckpointStoreTest, StateThatJsonCannotHoldIsRefused) {
   const json bytes = {{"text", "\xff"}};
   ExpectError(ErrorCode::kInternal, {"cannot be written as JSON"},
               [&] { store_.Save(1, {}, bytes, 0); });
-  EXPECT_TRUE(HiddenNames(store_.folder()).empty());
+  EXPECT_EQ(HiddenNames(store_.folder()), std::vector<std::string>());
 }
 
 TEST_F(CheckpointStoreTest, KeepsTheLatest) {
   for (int64_t step = 1; step <= 5; ++step) Save(store_, step, 2);
   EXPECT_EQ(store_.CompleteSteps(), (std::vector<int64_t>{4, 5}));
-  EXPECT_TRUE(HiddenNames(store_.folder()).empty());
+  EXPECT_EQ(HiddenNames(store_.folder()), std::vector<std::string>());
 }
 
 // A run that continues from an older step must not lose what it has just saved.
@@ -206,7 +206,7 @@ TEST_F(CheckpointStoreTest, ReplacesAStep) {
   Save(store_, 20, 0, /*variant=*/1);
   EXPECT_EQ(store_.CompleteSteps(), (std::vector<int64_t>{10, 20, 30}));
   EXPECT_EQ(ExpectWhole(store_, 20), 1);
-  EXPECT_TRUE(HiddenNames(store_.folder()).empty());
+  EXPECT_EQ(HiddenNames(store_.folder()), std::vector<std::string>());
 }
 
 // The writer died after the old checkpoint had been renamed away and before the new one was there.
@@ -218,7 +218,7 @@ TEST_F(CheckpointStoreTest, RecoversAHalfReplacedStep) {
   Save(store_, 40);
   EXPECT_TRUE(fs::exists(At("step-00000020")));
   ExpectWhole(store_, 20);
-  EXPECT_TRUE(HiddenNames(store_.folder()).empty());
+  EXPECT_EQ(HiddenNames(store_.folder()), std::vector<std::string>());
 }
 
 // The writer died after the replacement was in place.
@@ -228,7 +228,7 @@ TEST_F(CheckpointStoreTest, RemovesWhatWasReplaced) {
   EXPECT_EQ(ExpectWhole(store_, 20), 0);
   Save(store_, 40);
   ExpectWhole(store_, 20);
-  EXPECT_TRUE(HiddenNames(store_.folder()).empty());
+  EXPECT_EQ(HiddenNames(store_.folder()), std::vector<std::string>());
 }
 
 TEST_F(CheckpointStoreTest, OnlyItsOwnNamesCount) {
@@ -310,17 +310,42 @@ TEST_F(CheckpointStoreTest, PrepareCreatesAndCleans) {
   store_.Prepare(1000);
   EXPECT_TRUE(fs::is_directory(store_.folder()));
   fs::create_directories(At(".tmp-step-00000010-1"));
+  WriteText(At(".tmp-step-00000010-1/.graphtrainer-unfinished"), "");
   WriteText(At(".tmp-step-00000010-1/x"), "left behind");
   fs::create_directories(At(".trash-step-00000010-1"));
   store_.Prepare(1000);
-  EXPECT_TRUE(HiddenNames(store_.folder()).empty());
+  EXPECT_EQ(HiddenNames(store_.folder()), std::vector<std::string>());
+}
+
+// A name proves nothing: what gt has not marked is the user's.
+TEST_F(CheckpointStoreTest, OthersFoldersStayWhateverTheirNames) {
+  SaveThree();
+  std::set<std::string> theirs;
+  for (const char* name : {".tmp-notes", ".tmp-step-00000010-1", ".trash-step-00000020-1",
+                           ".trash-mine", ".old-step-00000030", ".old-step-00000070"}) {
+    theirs.insert(name);
+    fs::create_directories(At(name));
+    WriteText(At(name) / "mine.txt", "not a checkpoint");
+  }
+  fs::create_directory_symlink(folder_.path(), At(".tmp-link"));
+  WriteText(At(".tmp-file"), "mine");
+  theirs.insert({".tmp-link", ".tmp-file"});
+  store_.Prepare(1000);
+  Save(store_, 40, 1);
+  Save(store_, 50, 1);
+  const auto hidden = HiddenNames(store_.folder());
+  EXPECT_EQ(std::set<std::string>(hidden.begin(), hidden.end()), theirs);
+  for (const std::string& name : theirs) {
+    if (name.starts_with(".tmp-l") || name.starts_with(".tmp-f")) continue;
+    EXPECT_EQ(ReadText(At(name) / "mine.txt"), "not a checkpoint") << name;
+  }
 }
 
 TEST_F(CheckpointStoreTest, PrepareReportsWhatWouldFailLater) {
   ExpectError(ErrorCode::kCannotWrite,
               {"4.0 EiB (4611686018427387904 bytes) are needed, but only", "are free"},
               [this] { store_.Prepare(int64_t{1} << 62); });
-  EXPECT_TRUE(HiddenNames(store_.folder()).empty());
+  EXPECT_EQ(HiddenNames(store_.folder()), std::vector<std::string>());
   WriteText(folder_ / "file", "");
   const CheckpointStore below_a_file(folder_ / "file/checkpoint");
   ExpectError(ErrorCode::kCannotWrite, {"file/checkpoint", "Not a directory"},
@@ -363,7 +388,7 @@ TEST_F(CheckpointStoreTest, AFullDiskLeavesOlderCheckpointsAlone) {
     throw std::runtime_error("not what was expected");
   });
   EXPECT_EQ(status, 0);
-  EXPECT_TRUE(HiddenNames(store_.folder()).empty());
+  EXPECT_EQ(HiddenNames(store_.folder()), std::vector<std::string>());
   EXPECT_EQ(store_.CompleteSteps(), (std::vector<int64_t>{10, 20, 30}));
   for (const int64_t step : store_.CompleteSteps()) EXPECT_EQ(ExpectWhole(store_, step), 0);
 }
@@ -375,7 +400,7 @@ TEST_F(CheckpointStoreTest, ASourceThatFailsLeavesNothingBehind) {
   sources[1].write = [](const ByteSink&) { Fail(ErrorCode::kKernelFailed, "the device is gone"); };
   ExpectError(ErrorCode::kKernelFailed, {"the device is gone"},
               [&] { store_.Save(30, sources, {}, 1); });
-  EXPECT_TRUE(HiddenNames(store_.folder()).empty());
+  EXPECT_EQ(HiddenNames(store_.folder()), std::vector<std::string>());
   EXPECT_EQ(store_.CompleteSteps(), (std::vector<int64_t>{10, 20, 30}));
   EXPECT_EQ(ExpectWhole(store_, 30), 0);
 }
@@ -413,7 +438,7 @@ TEST_F(CheckpointStoreTest, WaitsForALiveWriter) {
   EXPECT_EQ(status, 0);
   ExpectWhole(store_, 10);
   ExpectWhole(store_, 20);
-  EXPECT_TRUE(HiddenNames(store_.folder()).empty());
+  EXPECT_EQ(HiddenNames(store_.folder()), std::vector<std::string>());
   for (const int fd : {to_child[0], to_child[1], to_parent[0], to_parent[1]}) close(fd);
 }
 
@@ -464,7 +489,7 @@ TEST_F(CheckpointStoreTest, SurvivesBeingKilledAtRandomInstants) {
   }
   EXPECT_GT(saved[0], 1) << "no save was ever completed";
   Save(store_, saved[0] + 1, 2);
-  EXPECT_TRUE(HiddenNames(store_.folder()).empty());
+  EXPECT_EQ(HiddenNames(store_.folder()), std::vector<std::string>());
 }
 
 // System calls that change which files there are and what is in them.
@@ -531,7 +556,7 @@ TEST_F(CheckpointStoreTest, SurvivesBeingKilledAtEveryInstant) {
     for (const int64_t step : steps) ExpectWhole(store, step);
     store.Prepare(0);
     EXPECT_EQ(store.CompleteSteps(), steps);
-    EXPECT_TRUE(HiddenNames(store.folder()).empty());
+    EXPECT_EQ(HiddenNames(store.folder()), std::vector<std::string>());
   }
   EXPECT_EQ(outcome, Outcome::kFinished);
   EXPECT_GT(calls, 15) << "too few calls were seen";

@@ -98,6 +98,17 @@ void KeepOwnerAndMode(int fd, const struct stat& before) {
 
 }  // namespace
 
+// ".TARGET.tmp-PROCESS-NUMBER", as TemporaryBeside makes it.
+bool IsTemporaryOf(std::string_view name, std::string_view target) {
+  const std::string start = fmt::format(".{}.tmp-", target);
+  if (!name.starts_with(start)) return false;
+  const std::string_view numbers = name.substr(start.size());
+  const size_t dash = numbers.find('-');
+  return dash != std::string_view::npos && dash > 0 && dash + 1 < numbers.size() &&
+         numbers.find_first_not_of("0123456789-") == std::string_view::npos &&
+         numbers.find('-', dash + 1) == std::string_view::npos;
+}
+
 void FailWriting(const std::filesystem::path& path, std::string_view what, int error) {
   Fail(ErrorCode::kCannotWrite, "{}: {}: {}{}", path.string(), what,
        std::generic_category().message(error), Advice(error));

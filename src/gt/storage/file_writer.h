@@ -59,6 +59,9 @@ class FileWriter {
   int64_t write_back_ = 0;  // of those, the ones it was told to start bringing to the disk
 };
 
+// Whether a FileWriter that was killed may have left a file of this name beside its target.
+bool IsTemporaryOf(std::string_view name, std::string_view target);
+
 // Writes a whole file.
 void WriteFile(const std::filesystem::path& path, std::string_view text);
 

@@ -7,6 +7,7 @@
 
 #include "gt/base/byte_text.h"
 #include "gt/base/logging.h"
+#include "gt/base/text.h"
 #include "gt/compile/configured_model.h"
 #include "gt/compile/memory_advice.h"
 #include "gt/job/config.h"
@@ -99,9 +100,10 @@ void SayData(const Job& job) {
 void SayModulesInChunks(const Job& job) {
   const EpOverlapSection& overlap = job.config.compile.ep_overlap;
   if (overlap.enabled != AutoSwitch::kTrue) return;
-  Say(job.world, "  chunks         {}: {} modules, each in {} chunks along the {}",
-      ChunkedModulesPattern(*job.model, overlap), SelectChunkedModules(*job.model, overlap).size(),
-      overlap.num_chunks, overlap.chunk_dim == ChunkDim::kSeq ? "sequence" : "batch");
+  Say(job.world, "  chunks         {}: {}, each in {} chunks along the {}",
+      ChunkedModulesPattern(*job.model, overlap),
+      Counted(std::ssize(SelectChunkedModules(*job.model, overlap)), "module"), overlap.num_chunks,
+      overlap.chunk_dim == ChunkDim::kSeq ? "sequence" : "batch");
 }
 
 }  // namespace

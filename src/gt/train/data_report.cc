@@ -23,7 +23,7 @@ std::string CountText(double count, bool is_counted) {
 }
 
 // "1 piece of text", "45 pieces of text"
-std::string Counted(double count, bool is_counted, std::string_view plural) {
+std::string CountOf(double count, bool is_counted, std::string_view plural) {
   std::string what(plural);
   if (is_counted && count == 1) what.erase(plural.substr(0, plural.find(' ')).size() - 1, 1);
   return fmt::format("{} {}", CountText(count, is_counted), what);
@@ -51,8 +51,9 @@ Need NeedOf(const Job& job, const EpochSize& size) {
 }
 
 std::string NeedText(const Need& need, const EpochSize& size) {
-  return fmt::format("one epoch: {}; this run reads {} tokens in {} sequences, {}{} epoch{}",
+  return fmt::format("one epoch: {}; this run reads {} tokens in {} sequence{}, {}{} epoch{}",
                      EpochText(size), FormatCount(need.tokens), FormatCount(need.sequences),
+                     need.sequences == 1 ? "" : "s",
                      size.tokens_are_counted || need.epochs < 0.01 ? "" : "about ",
                      EpochsText(need.epochs), need.epochs == 1 ? "" : "s");
 }
@@ -65,9 +66,9 @@ std::string ValidationText(const Job& job) {
           ? fmt::format("{:.4g} % of the data, held out", 100 * config.validation.split)
           : data.Describe();
   const auto sequences = job.SequencesPerStep() / job.micro_batches;
-  return fmt::format("validation: {}: {}; {} x {} x {} tokens every {} steps", source,
+  return fmt::format("validation: {}: {}; {} x {} x {} tokens every {}", source,
                      EpochText(data.MeasureEpoch()), config.validation.steps, sequences,
-                     config.training.seq_len, config.validation.freq);
+                     config.training.seq_len, Counted(config.validation.freq, "step"));
 }
 
 void AddLengthWarnings(const Job& job, const EpochSize& size, const Need& need,
@@ -121,7 +122,7 @@ void AddVocabularyWarning(const Job& job, std::vector<std::string>& warnings) {
 }  // namespace
 
 std::string EpochText(const EpochSize& size) {
-  return fmt::format("{}, {} tokens", Counted(size.samples, size.samples_are_counted, size.what),
+  return fmt::format("{}, {} tokens", CountOf(size.samples, size.samples_are_counted, size.what),
                      CountText(size.tokens, size.tokens_are_counted));
 }
 

@@ -35,8 +35,8 @@ void SayDone(const Job& job, int64_t steps, const Loop& loop, const TrainSummary
   std::string predicted = summary.predicted_memory == 0
                               ? ""
                               : fmt::format(" (predicted {})", ByteText(summary.predicted_memory));
-  Say(job.world, "done: {} steps in {}, loss {:.4f} -> {:.4f}, {} tok/s, peak memory {}{}", steps,
-      DurationText(loop.seconds()), summary.first_loss, summary.last_loss,
+  Say(job.world, "done: {} in {}, loss {:.4f} -> {:.4f}, {} tok/s, peak memory {}{}",
+      Counted(steps, "step"), DurationText(loop.seconds()), summary.first_loss, summary.last_loss,
       FormatCount(tokens / loop.training_seconds()), ByteText(summary.peak_memory), predicted);
 }
 

@@ -11,6 +11,7 @@
 #include "gt/job/dump_folder.h"
 #include "gt/passes/pipeline/pipeline.h"
 #include "gt/torch_bridge/device.h"
+#include "gt/train/job_inputs.h"
 #include "gt/train/profile.h"
 
 namespace gt {
@@ -93,6 +94,7 @@ Job::Job(const Config& asked, World& ranks)
   ChangedPipeline({}, config.compile.passes);
   if (config.compile.enable_autoparallel) MeshesOf(config, world.size());
   AgreeOnConfig(world, config);
+  AgreeOnInputs(world, config);
   SetThreads(ThreadsOf(config, world));
   SetLimits(config, world, device);
   if (device.is_cpu() || world.ranks_in_process() > 1) generator.emplace(device);
@@ -104,7 +106,8 @@ Job::Job(const Config& asked, World& ranks)
   model = BuildConfiguredModel(config, world, mesh);
   bytes_chosen = SettleTokenizer(&config, model->vocab_size());
   codec = std::make_unique<TextCodec>(config);
-  data = MakeTrainingData(config, *model, *codec, share);
+  contents = ContentsOfData(world, config);
+  data = MakeTrainingData(config, *model, *codec, share, contents);
   validation = MakeValidationData(config, *model, *codec, share);
   ClaimFolder(*this);  // after everything that can be refused without writing
 }
@@ -117,7 +120,7 @@ void Job::Follow(const std::shared_ptr<const PlacedJob>& found) {
   placed = found;
   KeepPlacedParts(*model, *placed);
   share = JobShare(mesh, config.training.local_batch_size, *placed);
-  data = MakeTrainingData(config, *model, *codec, share);
+  data = MakeTrainingData(config, *model, *codec, share, contents);
   validation = MakeValidationData(config, *model, *codec, share);
 }
 

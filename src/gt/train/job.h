@@ -54,6 +54,7 @@ struct Job {
   bool bytes_chosen = false;  // the vocabulary is too small for the tokenizer that ships with gt
   std::unique_ptr<TextCodec> codec;
   JobShare share;
+  DataContents contents;
   std::unique_ptr<BatchReader> data;
   std::unique_ptr<BatchReader> validation;       // null: there is none
   std::shared_ptr<const PlacedJob> placed;       // null: the layout is hand-written

@@ -16,6 +16,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kShippedTokenizer = "data/tokenizer";
 
+}  // namespace
+
 std::string TokenizerPath(const Config& config) {
   if (!config.model.tokenizer_path.empty()) return config.model.tokenizer_path;
   if (!config.model.hf_path.empty()) {
@@ -34,6 +36,8 @@ StringList DataPaths(const Config& config) {
        "--training.dataset_path",
        config.training.dataset, DidYouMean(config.training.dataset, known));
 }
+
+namespace {
 
 LoaderOptions OptionsFor(const Config& config, const LanguageModel& model, const TextCodec& codec,
                          const JobShare& share) {
@@ -104,9 +108,12 @@ int64_t TextCodec::ordinary_size() const {
 }
 
 std::unique_ptr<BatchReader> MakeTrainingData(const Config& config, const LanguageModel& model,
-                                              const TextCodec& codec, const JobShare& share) {
+                                              const TextCodec& codec, const JobShare& share,
+                                              DataContents contents) {
   LoaderOptions options = OptionsFor(config, model, codec, share);
   options.paths = DataPaths(config);
+  options.contents = std::move(contents);
+  options.accepts_other_contents = config.checkpoint.accept_changed_data;
   if (config.validation.split > 0) options.split.part = DataPart::kTraining;
   switch (config.training.shuffle) {
     case AutoSwitch::kAuto:

@@ -14,6 +14,11 @@ namespace gt {
 
 struct Config;
 
+// What names the training data: files, folders and patterns.
+StringList DataPaths(const Config& config);
+// The tokenizer's file, or "bytes".
+std::string TokenizerPath(const Config& config);
+
 // Bytes, where no tokenizer is named and the vocabulary is too small for the one that ships with the
 // program. True: they were chosen.
 bool SettleTokenizer(Config* config, int64_t vocab_size);
@@ -44,7 +49,8 @@ class TextCodec {
 // The data of --training.dataset and dataset_path, of which this rank reads what its share needs. `codec`
 // must outlive the reader.
 std::unique_ptr<BatchReader> MakeTrainingData(const Config& config, const LanguageModel& model,
-                                              const TextCodec& codec, const JobShare& share);
+                                              const TextCodec& codec, const JobShare& share,
+                                              DataContents contents);
 // The data of --validation.dataset_path, or the part that --validation.split holds out. Null: none.
 std::unique_ptr<BatchReader> MakeValidationData(const Config& config, const LanguageModel& model,
                                                 const TextCodec& codec, const JobShare& share);

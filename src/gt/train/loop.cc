@@ -43,6 +43,7 @@ TrainSummary Loop::Run(SignalWatch& signals) {
   while (state_.progress.step < job_.config.training.steps) {
     if (job_.fault) job_.fault->Strike(job_.world.rank(), state_.progress.step + 1, job_.device);
     const double waited = job_.data->waited_seconds();
+    signals.Decide();
     TakenBatches taken = TakeBatches(job_, signals.received());
     taken.waited_seconds = job_.data->waited_seconds() - waited;
     summary.signal = taken.signal;

@@ -5,9 +5,14 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
+#include "gt/base/logging.h"
+#include "gt/base/text.h"
 #include "gt/report/progress_bar.h"
 #include "gt/storage/file_writer.h"
 
@@ -15,16 +20,32 @@ namespace gt {
 
 namespace {
 
-// The beginning of the file that belongs to steps up to `steps`.
+// The step of a line; nothing: the line is torn, or not gt's.
+std::optional<int64_t> StepOfLine(const std::string& line) {
+  const nlohmann::json entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!entry.is_object()) return std::nullopt;
+  const auto step = entry.find("step");
+  if (step == entry.end() || !step->is_number_integer()) return std::nullopt;
+  return step->get<int64_t>();
+}
+
+// The lines that belong to steps up to `steps`. A line that a crash cut short costs no other line, and of
+// a step that was repeated the last line counts.
 std::string LinesUpTo(const std::string& path, int64_t steps) {
   std::ifstream file(path);
-  std::string kept;
+  std::vector<std::pair<int64_t, std::string>> kept;
+  int64_t torn = 0;
   for (std::string line; std::getline(file, line);) {
-    nlohmann::json entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!entry.is_object() || entry.value("step", steps + 1) > steps) break;
-    kept += line + "\n";
+    const std::optional<int64_t> step = StepOfLine(line);
+    if (!step) ++torn;
+    if (!step || *step > steps) continue;
+    while (!kept.empty() && kept.back().first >= *step) kept.pop_back();
+    kept.emplace_back(*step, std::move(line));
   }
-  return kept;
+  if (torn > 0) log::Warn("{}: {} cannot be read and left out", path, Counted(torn, "line"));
+  std::string text;
+  for (const auto& [step, line] : kept) text += line + "\n";
+  return text;
 }
 
 }  // namespace

@@ -9,7 +9,9 @@
 #include <ctime>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -21,6 +23,7 @@
 #include "gt/storage/checkpoint_store.h"
 #include "gt/storage/file_writer.h"
 #include "gt/train/checkpoint.h"
+#include "gt/train/job_inputs.h"
 
 namespace gt {
 namespace {
@@ -53,16 +56,23 @@ bool AreSame(const fs::path& a, const fs::path& b) {
   return fs::equivalent(a, b, error);
 }
 
-// Weights are written to a folder that may be the one they are read from.
-void RefuseToOverwriteModel(const Config& config) {
-  const std::string& source = config.model.hf_path;
-  const fs::path target = fs::path(config.dump_folder) / "hf";
-  if (source.empty() || !config.checkpoint.last_save_in_hf || !AreSame(source, target)) return;
-  Fail(
-      ErrorCode::kConflictingOptions,
-      "--model.hf_path {} is where this run would write its own weights at the end; choose another "
-      "--dump_folder (now {}), or leave the weights out with --checkpoint.last_save_in_hf=false",
-      source, config.dump_folder);
+// What tells files apart, however they are reached.
+using FileIdentity = std::pair<dev_t, ino_t>;
+
+std::optional<FileIdentity> IdentityOf(const fs::path& path) {
+  struct stat info = {};
+  if (stat(path.c_str(), &info) != 0) return std::nullopt;
+  return FileIdentity(info.st_dev, info.st_ino);
+}
+
+// Every file below a path, the path itself included, by identity.
+void AddFiles(const fs::path& path, std::map<FileIdentity, fs::path>& files) {
+  if (const auto identity = IdentityOf(path)) files.emplace(*identity, path);
+  std::error_code error;
+  for (fs::recursive_directory_iterator i(path, error), end; !error && i != end;
+       i.increment(error)) {
+    if (const auto identity = IdentityOf(i->path())) files.emplace(*identity, i->path());
+  }
 }
 
 // The number of the last step in a metrics.jsonl, or 0.
@@ -201,7 +211,8 @@ RunFolder::RunFolder(const Config& config, fs::path latest)
     CreateFolders(checkpoints);
     if (!AreSame(checkpoints, path_)) checkpoints_claim_.emplace(checkpoints);
   }
-  RefuseToOverwriteModel(config);
+  RefuseToWriteInputs();
+  RemoveTornFiles();
   RequireWritable(path_ / kManifest);
   if (BeginsAnew()) {
     RefuseOthersResults();
@@ -219,6 +230,44 @@ RunFolder::~RunFolder() {
   claim_.reset();
   fs::remove(path_ / ".run.lock", ignored);
   fs::remove(path_, ignored);
+}
+
+// Files are compared by identity: links and other spellings of a path lead to the same file.
+void RunFolder::RefuseToWriteInputs() const {
+  std::map<FileIdentity, fs::path> outputs;
+  for (std::string_view name : kResults) {
+    if (name != "hf" || config_.checkpoint.last_save_in_hf) AddFiles(path_ / name, outputs);
+  }
+  if (outputs.empty()) return;
+  std::vector<InputFile> inputs = InputFilesOf(config_);
+  for (const std::string& file : config_.config_files) {
+    // A run may be started again from the configuration that gt has left.
+    const bool is_own = Contains(written_, "config.toml") && AreSame(file, path_ / "config.toml");
+    if (!is_own) inputs.push_back({"--config", fs::path(file).filename().string(), file});
+  }
+  for (const InputFile& input : inputs) {
+    const auto identity = IdentityOf(input.path);
+    const auto found = identity ? outputs.find(*identity) : outputs.end();
+    if (found == outputs.end()) continue;
+    Fail(ErrorCode::kConflictingOptions,
+         "{} names {}, which this run would write or move as {}; choose another --dump_folder "
+         "(now {})",
+         input.option, input.path.string(), found->second.string(), path_.string());
+  }
+}
+
+// What a run that was killed while it wrote a file has left of it. The folder is claimed: nobody else writes.
+void RunFolder::RemoveTornFiles() const {
+  std::error_code error;
+  for (fs::directory_iterator i(path_, error), end; !error && i != end; i.increment(error)) {
+    const std::string name = i->path().filename().string();
+    const bool is_torn = IsTemporaryOf(name, kManifest) ||
+                         std::ranges::any_of(kResults, [&name](std::string_view result) {
+                           return IsTemporaryOf(name, result);
+                         });
+    std::error_code ignored;
+    if (is_torn && i->is_regular_file(ignored)) fs::remove(i->path(), ignored);
+  }
 }
 
 bool RunFolder::BeginsAnew() const {

@@ -54,6 +54,8 @@ class RunFolder {
  private:
   bool BeginsAnew() const;
   void RefuseOthersResults() const;
+  void RefuseToWriteInputs() const;
+  void RemoveTornFiles() const;
   std::vector<std::string> Results() const;
   void MoveToPrevious(const std::vector<std::string>& names);
   void PointLatestHere() const;

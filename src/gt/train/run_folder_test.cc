@@ -167,6 +167,63 @@ TEST_F(RunFolderTest, FilesOfTheUserAreNeverReplaced) {
   EXPECT_EQ(TextOf(InRun("previous/hf/model.safetensors")), "mine");
 }
 
+// However an input is reached, and also with --overwrite: nothing that a run reads is moved or written.
+TEST_F(RunFolderTest, InputsAreNeverOutputs) {
+  fs::create_directories(InRun(""));
+  std::string data;  // the user's lines, under a name that runs use, too
+  for (int i = 0; i < 200; ++i) data += fmt::format("{{\"text\": \"line {} of mine\"}}\n", i);
+  std::ofstream(InRun("metrics.jsonl")) << data;
+  fs::create_directories(folder_ / "elsewhere");
+  fs::create_symlink(InRun("metrics.jsonl"), folder_ / "elsewhere/link.jsonl");
+  fs::create_hard_link(InRun("metrics.jsonl"), folder_ / "elsewhere/hard.jsonl");
+  Config config = Job();
+  config.overwrite = true;
+  for (const fs::path& path : {InRun("metrics.jsonl"), folder_ / "elsewhere/link.jsonl",
+                               folder_ / "elsewhere/hard.jsonl", InRun("../run/./metrics.jsonl")}) {
+    config.training.dataset_path = {path.string()};
+    const std::string message = Refusal(config, ErrorCode::kConflictingOptions);
+    ExpectPart(message, "--training.dataset_path names ");
+    ExpectPart(message, "metrics.jsonl");
+    ExpectPart(message, "--dump_folder");
+    EXPECT_EQ(TextOf(InRun("metrics.jsonl")), data);
+  }
+  config.training.dataset_path = {};
+  config.validation.enable = true;
+  config.validation.dataset_path = {InRun("metrics.jsonl").string()};
+  ExpectPart(Refusal(config, ErrorCode::kConflictingOptions), "--validation.dataset_path names ");
+
+  // The file of --config, unless gt has written it.
+  fs::remove_all(folder_ / "run");
+  config = Job();
+  fs::create_directories(InRun(""));
+  std::ofstream(InRun("config.toml")) << "# mine";
+  config.overwrite = true;
+  config.config_files = {InRun("config.toml").string()};
+  ExpectPart(Refusal(config, ErrorCode::kConflictingOptions), "--config names ");
+  EXPECT_EQ(TextOf(InRun("config.toml")), "# mine");
+  fs::remove(InRun("config.toml"));
+  config.config_files = {};
+  Train(config);
+  config.config_files = {InRun("config.toml").string()};
+  Train(config);
+}
+
+TEST_F(RunFolderTest, FilesThatAKilledRunLeftAreRemoved) {
+  fs::create_directories(InRun(""));
+  for (const char* name : {".config.toml.tmp-12-3", ".metrics.jsonl.tmp-1-1", ".run.json.tmp-7-1",
+                           ".notes.tmp-12-3", ".config.toml.tmp-", ".config.toml.tmp-1-x"}) {
+    std::ofstream(InRun(name)) << "torn";
+  }
+  Train(Job());
+  for (const char* name :
+       {".config.toml.tmp-12-3", ".metrics.jsonl.tmp-1-1", ".run.json.tmp-7-1"}) {
+    EXPECT_FALSE(fs::exists(InRun(name))) << name;
+  }
+  for (const char* name : {".notes.tmp-12-3", ".config.toml.tmp-", ".config.toml.tmp-1-x"}) {
+    EXPECT_TRUE(fs::exists(InRun(name))) << name;
+  }
+}
+
 TEST_F(RunFolderTest, WhatWillMoveIsNamed) {
   Config config = Job();
   EXPECT_TRUE(RunFolder(config).WhatIsThere().empty());
@@ -203,7 +260,7 @@ TEST_F(RunFolderTest, WhatWillMoveIsNamed) {
   for (const fs::path& source : {InRun("hf"), InRun("hf/"), folder_ / "link"}) {
     config.model.hf_path = source.string();
     const std::string message = Refusal(config, ErrorCode::kConflictingOptions);
-    ExpectPart(message, "--model.hf_path " + source.string());
+    ExpectPart(message, "--model.hf_path names " + source.string());
     ExpectPart(message, "--dump_folder");
   }
   EXPECT_EQ(TextOf(InRun("hf/model.safetensors")), weights);

@@ -17,7 +17,9 @@ namespace {
 std::atomic<int> received_signal = 0;
 std::atomic<int64_t> received_at = 0;  // nanoseconds
 std::atomic<int64_t> step_under_way = 0;
-std::atomic<bool> answers_signals = false;
+std::atomic<bool> answers_signals = false, is_answered = false;
+// The value of step_under_way while ranks agree on whether the run ends.
+constexpr int64_t kDeciding = -1;
 static_assert(std::atomic<int64_t>::is_always_lock_free, "set inside a signal handler");
 
 constexpr std::array kWatched = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
@@ -61,10 +63,14 @@ class HandlerText {
   size_t size_ = 0;
 };
 
-void Answer(int signal) {
+// Once for a signal. While ranks decide, the answer is not known yet.
+void Answer() {
+  const int64_t step = step_under_way;
+  const int signal = received_signal;
+  if (!answers_signals || signal == 0 || step == kDeciding || is_answered.exchange(true)) return;
   HandlerText text;
   text << (isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "");  // over the progress bar
-  if (const int64_t step = step_under_way; step > 0) {
+  if (step > 0) {
     text << "finishing step " << step << ", then saving; ";
   } else {
     text << "saving; ";
@@ -95,7 +101,7 @@ void Note(int signal, siginfo_t* info, void* /*context*/) {
     senders[0] = sender;
     sender_count = 1;
     received_signal = signal;
-    if (answers_signals) Answer(signal);
+    Answer();
   } else if (IsSecondRequest(sender)) {
     std::signal(signal, SIG_DFL);
     std::raise(signal);
@@ -112,6 +118,7 @@ SignalWatch::SignalWatch(bool answers) {
   answers_signals = answers;
   received_signal = 0;
   step_under_way = 0;
+  is_answered = false;
   struct sigaction action = {};
   action.sa_sigaction = Note;
   sigemptyset(&action.sa_mask);
@@ -135,7 +142,12 @@ SignalWatch::~SignalWatch() {
 
 int SignalWatch::received() const { return received_signal; }
 
-void SignalWatch::SetStep(int64_t step) { step_under_way = step; }
+void SignalWatch::SetStep(int64_t step) {
+  step_under_way = step;
+  Answer();  // to a signal that came while ranks decided
+}
+
+void SignalWatch::Decide() { step_under_way = kDeciding; }
 
 bool IsStopSignal(int signal) {
   return std::find(kWatched.begin(), kWatched.end(), signal) != kWatched.end();

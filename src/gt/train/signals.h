@@ -21,6 +21,8 @@ class SignalWatch {
   // The signal that came, or 0.
   int received() const;
 
+  // Ranks decide from now on whether the run ends. A signal is answered by the next SetStep.
+  void Decide();
   // The step that is under way from now on, after which a signal ends the run; 0: none, the run is ending.
   void SetStep(int64_t step);
 };

@@ -38,6 +38,9 @@ struct CheckpointSection {
             "async writes in the background while training goes on; disabled waits");
   GT_OPTION(int64_t, load_step, -1, AtLeast(-1),
             "continue from this step's checkpoint; -1 takes the latest");
+  GT_OPTION(bool, accept_changed_data, false, Any(),
+            "continue although data or tokenizer have other contents than when the checkpoint was "
+            "saved");
   GT_OPTION(
       bool, last_save_in_hf, true, Any(),
       "write the final weights as a Hugging Face folder (dump_folder/hf), which gt generate reads");

@@ -1,13 +1,23 @@
 // [comm]: how ranks communicate.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
+#include "gt/base/text.h"
 #include "gt/config/option_struct.h"
 #include "gt/job/sections/comm_backend.h"
 
 namespace gt {
+
+// What ranks compare of the files that they read.
+enum class VerifyInputs { kNone, kSampled, kFull };
+
+template <>
+inline constexpr std::array<std::string_view, 3> kEnumNames<VerifyInputs> = {"none", "sampled",
+                                                                             "full"};
 
 struct CommSection {
   GT_OPTION(CommBackend, backend, CommBackend::kAuto, Any(),
@@ -18,6 +28,9 @@ struct CommSection {
             "how long ranks wait for each other at the start");
   GT_OPTION(int64_t, train_timeout_seconds, 100, Within(1, 31536000),
             "how long a collective may take before the job is ended");
+  GT_OPTION(VerifyInputs, verify_inputs, VerifyInputs::kSampled, Any(),
+            "what ranks on several machines compare of the files that they read before the first "
+            "step: sampled, the sizes and blocks of large files; full, every byte; none, nothing");
   GT_OPTION(int64_t, trace_buf_size, 2000, Within(1, 10000000),
             "collectives that the flight record keeps, for the report when a rank is lost");
   GT_OPTION(std::string, save_traces_folder, "comm_traces", NotEmpty(),
