@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "gt/base/bounded_list.h"
 #include "gt/base/error.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
@@ -252,7 +253,7 @@ void LoadHfWeights(LanguageModel& model, const std::string& folder) {
   if (!problems.empty()) {
     Fail(ErrorCode::kWeightsMismatch,
          "the weights in {} do not fit its config.json, in {} place{}:\n  {}", folder,
-         problems.size(), problems.size() == 1 ? "" : "s", Join(problems, "\n  "));
+         problems.size(), problems.size() == 1 ? "" : "s", JoinFirst(problems, "\n  "));
   }
   FillTensors(PiecesOfWeights(wanted, found, files, targets));
 }

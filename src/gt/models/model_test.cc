@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -422,6 +423,22 @@ TEST(HfConfig, FilesThatAreNoConfigAreErrorsToo) {
   fs::remove(fs::path(folder.path()) / "config.json");
   ExpectError(ErrorCode::kBadHfConfig, {"config.json", "--model.hf_path"},
               [&] { BuildModelFromHf(folder.path(), {.max_length = 16}); });
+}
+
+TEST_F(HfCheckpoint, OfManyProblemsSomeAreListed) {
+  SpoiledFolder folder("llama");
+  auto weights = folder.Weights();
+  for (int i = 0; i < 1300; ++i) weights[fmt::format("extra.{}", i)] = at::zeros({1});
+  folder.SetWeights(weights);
+  ModelPtr model = BuildModelFromHf(folder.path(), {.max_length = 16});
+  try {
+    LoadHfWeights(*model, folder.path());
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kWeightsMismatch);
+    EXPECT_NE(error.message().find("1300 places"), std::string::npos) << error.what();
+    EXPECT_NE(error.message().find("and 1,280 more"), std::string::npos) << error.what();
+  }
 }
 
 // All that is wrong in one error, and nothing is loaded then.

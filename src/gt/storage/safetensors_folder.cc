@@ -3,6 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "gt/base/bounded_list.h"
 #include "gt/base/error.h"
 #include "gt/base/text.h"
 #include "gt/storage/safetensors.h"
@@ -16,13 +17,8 @@ namespace fs = std::filesystem;
 // Name of a tensor -> name of its shard; sorted, so that messages are.
 using WeightMap = std::map<std::string, std::string>;
 
-// "a\n  b\n  c", at most so many that the message stays readable.
 std::string Listed(const std::vector<std::string>& lines) {
-  constexpr size_t kMost = 200;
-  std::string text;
-  for (size_t i = 0; i < std::min(lines.size(), kMost); ++i) text += "\n  " + lines[i];
-  if (lines.size() > kMost) text += fmt::format("\n  and {} more", lines.size() - kMost);
-  return text;
+  return "\n  " + JoinFirst(lines, "\n  ");
 }
 
 // What to tell somebody whose folder has no weights that gt reads.
