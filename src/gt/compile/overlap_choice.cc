@@ -9,6 +9,7 @@
 
 #include "gt/analysis/roles.h"
 #include "gt/base/error.h"
+#include "gt/base/json_text.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
 #include "gt/compile/configured_model.h"
@@ -325,7 +326,7 @@ OverlapChoice ChooseOverlap(const StepRequest& request) {
   const std::string text = request.world != nullptr
                                ? request.world->DecideForAll("which chunks are cut", decide)
                                : decide();
-  return FromJson(nlohmann::json::parse(text), request.config.compile.ep_overlap);
+  return FromJson(ParseJson(text), request.config.compile.ep_overlap);
 }
 
 }  // namespace gt

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gt/base/error.h"
+#include "gt/base/json_text.h"
 #include "gt/base/logging.h"
 
 namespace gt {
@@ -56,12 +57,18 @@ nlohmann::json ReadSidecar(const std::filesystem::path& path) {
   std::string text(kMost, '\0');
   file.read(text.data(), kMost);
   text.resize(static_cast<std::size_t>(file.gcount()));
-  nlohmann::json value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  nlohmann::json value;
+  std::string where;
+  try {
+    value = ParseJson(text);
+  } catch (const BadJson& problem) {
+    where = fmt::format(" ({})", problem.what());
+  }
   if (!value.is_object()) {
     Fail(ErrorCode::kBadData,
          "{}: describes the .bin file beside it and must be a JSON object such as {{\"dtype\": "
-         "\"uint16\", \"shape\": [1000, 257]}}",
-         path.string());
+         "\"uint16\", \"shape\": [1000, 257]}}{}",
+         path.string(), where);
   }
   return value;
 }
@@ -140,8 +147,7 @@ void TokenFile::ApplySidecar(const std::filesystem::path& sidecar) {
         dtype->is_string() ? EnumFromName<TokenType>(dtype->get<std::string>()) : std::nullopt;
     if (!type) {
       Fail(ErrorCode::kBadData, "{}: dtype is {}, but token ids are one of {}", sidecar.string(),
-           dtype->dump(-1, ' ', true, nlohmann::json::error_handler_t::replace),
-           fmt::join(kEnumNames<TokenType>, ", "));
+           ShortJson(*dtype), fmt::join(kEnumNames<TokenType>, ", "));
     }
     type_ = *type;
   }

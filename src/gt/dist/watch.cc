@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "gt/base/json_text.h"
 #include "gt/base/logging.h"
 #include "gt/dist/store_text.h"
 #include "gt/launch/limits.h"
@@ -33,7 +34,7 @@ std::string AbortText(int64_t rank, const Error& error) {
 }
 
 Error ErrorFromAbort(const std::string& text, int64_t rank) {
-  nlohmann::json value = nlohmann::json::parse(text);
+  nlohmann::json value = ParseJson(text);
   auto whose = value.at("rank").get<int64_t>();
   auto code = static_cast<ErrorCode>(value.at("code").get<int>());
   auto message = value.at("message").get<std::string>();
@@ -185,7 +186,7 @@ void Watch::AwaitOthers() {
 
 std::optional<Watch::Sign> Watch::Read(int64_t rank) {
   if (!store_->check({SignKey(rank)})) return std::nullopt;
-  nlohmann::json sign = nlohmann::json::parse(ToText(store_->get(SignKey(rank))));
+  nlohmann::json sign = ParseJson(ToText(store_->get(SignKey(rank))));
   return Sign{sign.at("beats").get<int64_t>(), sign.at("number").get<int64_t>(),
               sign.at("last").get<std::string>(), sign.at("done").get<bool>(),
               sign.at("knows").get<bool>()};

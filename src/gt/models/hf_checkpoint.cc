@@ -15,6 +15,7 @@
 
 #include "gt/base/bounded_list.h"
 #include "gt/base/error.h"
+#include "gt/base/json_text.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
 #include "gt/models/hf_mapping.h"
@@ -52,7 +53,7 @@ class RegionGatherer {
     world_->Publish(fmt::format("export/{}", world_->rank()), mine.dump());
     if (!world_->first()) return;
     for (int64_t rank = 0; rank < world_->size(); ++rank) {
-      boxes_.push_back(nlohmann::json::parse(world_->Read(fmt::format("export/{}", rank), rank)));
+      boxes_.push_back(ParseJson(world_->Read(fmt::format("export/{}", rank), rank), kLargeJson));
     }
   }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "gt/base/error.h"
+#include "gt/base/json_text.h"
 #include "gt/base/read_file.h"
 
 namespace gt {
@@ -38,8 +39,9 @@ HfConfig HfConfig::FromFile(const std::string& path) {
   }
   Json parsed;
   try {
-    parsed = Json::parse(text);
-  } catch (const Json::exception& error) {
+    // Export writes unknown keys again, indented: within these limits, at most some megabytes.
+    parsed = ParseJson(text, {.bytes = std::size_t{16} << 20, .values = std::size_t{1} << 18});
+  } catch (const BadJson& error) {
     Fail(ErrorCode::kBadHfConfig, "{}: is not valid JSON: {}", path, error.what());
   }
   return HfConfig(std::move(parsed), path);
@@ -62,7 +64,7 @@ const Json& HfConfig::At(const char* key) const {
 
 std::string HfConfig::String(const char* key) const {
   const Json& value = At(key);
-  if (!value.is_string()) Reject(key, "must be a string, but is " + value.dump());
+  if (!value.is_string()) Reject(key, "must be a string, but is " + ShortJson(value));
   return value.get<std::string>();
 }
 
@@ -71,7 +73,7 @@ int64_t HfConfig::Int(const char* key) const {
   if (!value.is_number_integer() || value.get<double>() < 1 ||
       value.get<double>() > static_cast<double>(LimitOf(key))) {
     Reject(key, fmt::format("must be a whole number from 1 to {}, but is {}", LimitOf(key),
-                            value.dump()));
+                            ShortJson(value)));
   }
   return value.get<int64_t>();
 }
@@ -85,8 +87,8 @@ std::optional<int64_t> HfConfig::OptionalInt(const char* key) const {
   if (value == nullptr) return std::nullopt;
   if (!value->is_number_integer() || value->get<double>() < 0 ||
       value->get<double>() > static_cast<double>(LimitOf(key))) {
-    Reject(key,
-           fmt::format("must be a whole number up to {}, but is {}", LimitOf(key), value->dump()));
+    Reject(key, fmt::format("must be a whole number up to {}, but is {}", LimitOf(key),
+                            ShortJson(*value)));
   }
   return value->get<int64_t>();
 }
@@ -94,7 +96,7 @@ std::optional<int64_t> HfConfig::OptionalInt(const char* key) const {
 double HfConfig::Number(const char* key) const {
   const Json& value = At(key);
   if (!value.is_number() || !std::isfinite(value.get<double>())) {
-    Reject(key, "must be a number, but is " + value.dump());
+    Reject(key, "must be a number, but is " + ShortJson(value));
   }
   return value.get<double>();
 }
@@ -106,7 +108,7 @@ double HfConfig::Number(const char* key, double fallback) const {
 bool HfConfig::Bool(const char* key, bool fallback) const {
   const Json* value = Find(key);
   if (value == nullptr) return fallback;
-  if (!value->is_boolean()) Reject(key, "must be true or false, but is " + value->dump());
+  if (!value->is_boolean()) Reject(key, "must be true or false, but is " + ShortJson(*value));
   return value->get<bool>();
 }
 

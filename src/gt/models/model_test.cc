@@ -420,6 +420,16 @@ TEST(HfConfig, FilesThatAreNoConfigAreErrorsToo) {
     ExpectError(ErrorCode::kBadHfConfig, {"config.json", "JSON"},
                 [&] { BuildModelFromHf(folder.path(), {.max_length = 16}); });
   }
+  // Keys that gt does not know are exported again after training, when it is too late for an error.
+  const json config = SpoiledFolder("llama").Config();
+  for (const int levels : {65, 50'000, 1'000'000}) {
+    std::string text = config.dump();
+    text.pop_back();
+    text += ", \"custom\": " + std::string(levels, '[') + std::string(levels, ']') + "}";
+    folder.SetConfigText(text);
+    ExpectError(ErrorCode::kBadHfConfig, {"config.json", "nested more than 64 levels deep"},
+                [&] { BuildModelFromHf(folder.path(), {.max_length = 16}); });
+  }
   fs::remove(fs::path(folder.path()) / "config.json");
   ExpectError(ErrorCode::kBadHfConfig, {"config.json", "--model.hf_path"},
               [&] { BuildModelFromHf(folder.path(), {.max_length = 16}); });

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "gt/base/error.h"
+#include "gt/base/json_text.h"
 
 namespace gt::placement {
 namespace {
@@ -164,8 +165,8 @@ std::string ToJson(const Plan& plan) {
 Plan PlanFromJson(std::string_view text, std::string_view file) {
   Json json;
   try {
-    json = Json::parse(text);
-  } catch (const Json::exception& error) {
+    json = ParseJson(text, kLargeJson);
+  } catch (const BadJson& error) {
     Fail(ErrorCode::kBadPlan, "{} is no JSON: {}", file, error.what());
   }
   if (!json.is_object()) Fail(ErrorCode::kBadPlan, "{}: a plan is a JSON object", file);

@@ -14,6 +14,7 @@
 
 #include "gt/analysis/collectives.h"
 #include "gt/base/error.h"
+#include "gt/base/json_text.h"
 #include "gt/base/text.h"
 #include "gt/ir/text.h"
 #include "gt/sim/node_cost.h"
@@ -209,8 +210,8 @@ CostTable CostTable::FromJson(std::string_view text, std::string_view file) {
   using Type = nlohmann::json::value_t;
   nlohmann::json json;
   try {
-    json = nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
+    json = ParseJson(text);
+  } catch (const BadJson& error) {
     Fail(ErrorCode::kBadCosts, "{}: not JSON: {}", file, error.what());
   }
   if (!json.is_object()) {

@@ -8,17 +8,19 @@
 
 #include "gt/base/error.h"
 #include "gt/base/fqn_pattern.h"
+#include "gt/base/json_text.h"
 #include "gt/base/read_file.h"
 #include "gt/base/text.h"
 
 namespace gt {
 namespace {
 
-nlohmann::ordered_json ParseJson(std::string_view text, std::string_view file) {
+// The first pattern that fits a module counts, so keys stay in order.
+nlohmann::ordered_json ParseLoads(std::string_view text, std::string_view file) {
   try {
-    return nlohmann::ordered_json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
-    Fail(ErrorCode::kBadMoeLoads, "{}: {}", file, error.what());
+    return ParseOrderedJson(text, {.keys = 1 << 14});
+  } catch (const BadJson& problem) {
+    Fail(ErrorCode::kBadMoeLoads, "{}: is not JSON: {}", file, problem.what());
   }
 }
 
@@ -27,7 +29,7 @@ double NumberAt(const nlohmann::ordered_json& value, std::string_view file,
   const double number = value.is_number() ? value.get<double>() : -1.0;
   if (!(number >= 0 && std::isfinite(number))) {
     Fail(ErrorCode::kBadMoeLoads, "{}: {}: a number of at least 0 is expected, not {}", file, place,
-         value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+         ShortJson(value));
   }
   return number;
 }
@@ -55,7 +57,7 @@ std::string RoutingLoads::ToJson() const {
 }
 
 RoutingLoads RoutingLoads::FromJson(std::string_view text, std::string_view file) {
-  const nlohmann::ordered_json json = ParseJson(text, file);
+  const nlohmann::ordered_json json = ParseLoads(text, file);
   const nlohmann::ordered_json& modules = MemberOf(json, "modules", file, "the file");
   if (!modules.is_object()) {
     Fail(ErrorCode::kBadMoeLoads, "{}: modules: an object is expected, not {}", file,
@@ -264,7 +266,7 @@ ExpertWeights::ExpertWeights(const MoeLoad& load) {
 }
 
 ExpertWeights ExpertWeights::FromJson(std::string_view text, std::string_view file) {
-  const nlohmann::ordered_json json = ParseJson(text, file);
+  const nlohmann::ordered_json json = ParseLoads(text, file);
   ExpertWeights weights;
   weights.file_ = file;
   if (json.is_array()) {

@@ -201,6 +201,16 @@ TEST(RoutingLoads, ErrorsNameFileAndPlace) {
               read("{\"modules\": {\"m\": {\"mean\": 1, \"max\": -2}}}"));
 }
 
+TEST(RoutingLoads, DeepNestsAreErrors) {
+  const std::string nested = std::string(100'000, '[') + std::string(100'000, ']');
+  for (const std::string& text : {nested, "{\"modules\": " + nested + "}"}) {
+    testing::ExpectError(ErrorCode::kBadMoeLoads, {"x.json", "nested"},
+                         [&] { RoutingLoads::FromJson(text, "x.json"); });
+    testing::ExpectError(ErrorCode::kBadMoeLoads, {"x.json", "nested"},
+                         [&] { ExpertWeights::FromJson(text, "x.json"); });
+  }
+}
+
 TEST(RoutingLoads, ImbalanceIsTheFullestRankOverTheAverageOne) {
   EXPECT_EQ(Imbalance({}), 1.0);
   RoutingLoads loads;

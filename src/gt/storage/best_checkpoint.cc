@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "gt/base/json_text.h"
 #include "gt/base/logging.h"
 #include "gt/base/read_file.h"
 #include "gt/storage/file_writer.h"
@@ -15,9 +16,10 @@ constexpr const char *kStepKey = "step", *kLossKey = "validation_loss",
                      *kForThisKey = "saved_for_this";
 
 std::optional<BestCheckpoint> ParseBest(const std::string& text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = ParseJsonIfGood(text).value_or(nullptr);
   const bool is_whole = json.is_object() && json.contains(kStepKey) && json.contains(kLossKey) &&
-                        json[kStepKey].is_number_integer() && json[kLossKey].is_number();
+                        json[kStepKey].is_number_integer() && json[kLossKey].is_number() &&
+                        (!json.contains(kForThisKey) || json[kForThisKey].is_boolean());
   if (!is_whole) return std::nullopt;
   return BestCheckpoint{.step = json[kStepKey].get<int64_t>(),
                         .validation_loss = json[kLossKey].get<double>(),

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gt/base/error.h"
+#include "gt/base/json_text.h"
 #include "gt/base/text.h"
 #include "gt/storage/checksum.h"
 #include "gt/storage/mapped_file.h"
@@ -98,7 +99,7 @@ TensorInfo InfoFrom(const std::string& name, const json& value, std::string_view
   }
   for (const json& size : value.at("sizes")) {
     if (!size.is_number_integer())
-      Damaged(where, "tensor {} has {} as a size", Quoted(name), size.dump());
+      Damaged(where, "tensor {} has {} as a size", Quoted(name), ShortJson(size));
   }
   TensorInfo info = {.dtype = dtype->dtype, .sizes = value.at("sizes")};
   if (!StoredBytes(info.sizes, dtype->bits).has_value()) {
@@ -128,7 +129,12 @@ std::string ReadText(const std::filesystem::path& folder) {
 
 // Without its checksum, which was right.
 json Unsealed(const std::string& text, std::string_view where) {
-  json body = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  json body;
+  try {
+    body = ParseJson(text, kLargeJson);
+  } catch (const BadJson& problem) {
+    Damaged(where, "is not JSON: {}", problem.what());
+  }
   if (!body.is_object()) Damaged(where, "is not a JSON object");
   body.erase(kChecksum);
   if (Sealed(body) != text) Damaged(where, "its checksum is wrong");
@@ -142,8 +148,8 @@ int VersionOf(const json& body, const std::filesystem::path& folder) {
     Fail(ErrorCode::kCheckpointMismatch,
          "{}: is of format {} version {}, but this program reads {} up to version {}: use the "
          "version of gt that wrote it",
-         (folder / kManifestFile).string(), body.at("format").dump(), version.dump(), kFormat,
-         kVersionWithPieces);
+         (folder / kManifestFile).string(), ShortJson(body.at("format")), ShortJson(version),
+         kFormat, kVersionWithPieces);
   }
   return version;
 }

@@ -110,6 +110,15 @@ TEST_F(CheckpointManifestTest, RefusesTensorsThatCannotBe) {
   expect_damaged("sizes", nullptr, {"manifest.json"});
 }
 
+// Values that are nested so deep would overflow the stack when they are compared or written again.
+TEST_F(CheckpointManifestTest, RefusesDeepNests) {
+  std::string text = "{\"files\": ";
+  for (int i = 0; i < 100'000; ++i) text += "[";
+  for (int i = 0; i < 100'000; ++i) text += "]";
+  ExpectError(ErrorCode::kCheckpointDamaged, {"manifest.json", "nested"},
+              [&] { Read(text + "}"); });
+}
+
 TEST_F(CheckpointManifestTest, RefusesFilesElsewhere) {
   json body = WithPieces();
   body["files"]["../secret.safetensors"] = body["files"]["state.json"];

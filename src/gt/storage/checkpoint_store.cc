@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "gt/base/error.h"
+#include "gt/base/json_text.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
 #include "gt/storage/best_checkpoint.h"
@@ -225,7 +226,7 @@ std::string StateText(const nlohmann::json& state) {
   }
   // Numbers that are not finite become null. A run that resumes from something else than it saved
   // is worse than one that stops here.
-  GT_CHECK(nlohmann::json::parse(text) == state,
+  GT_CHECK(ParseJson(text, kLargeJson) == state,
            "the state of a checkpoint changes when it is written as JSON");
   return text;
 }

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "gt/base/error.h"
+#include "gt/base/json_text.h"
 #include "gt/base/text.h"
 #include "gt/storage/checkpoint_manifest.h"
 #include "gt/storage/checksum.h"
@@ -72,9 +73,11 @@ class Verifier {
       return;
     }
     const auto* text = reinterpret_cast<const char*>(file.bytes().data());
-    state = nlohmann::json::parse(text, text + file.bytes().size(), nullptr,
-                                  /*allow_exceptions=*/false);
-    if (state.is_discarded()) problems_.push_back(fmt::format("{}: is not JSON", kStateFile));
+    try {
+      state = ParseJson({text, file.bytes().size()}, kLargeJson);
+    } catch (const BadJson& problem) {
+      problems_.push_back(fmt::format("{}: is not JSON: {}", kStateFile, problem.what()));
+    }
   }
 
   void OpenShard(const std::string& name, const FileRecord& record, bool is_mine,

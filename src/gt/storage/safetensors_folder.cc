@@ -5,6 +5,7 @@
 
 #include "gt/base/bounded_list.h"
 #include "gt/base/error.h"
+#include "gt/base/json_text.h"
 #include "gt/base/text.h"
 #include "gt/storage/safetensors.h"
 #include "gt/storage/weight_files.h"
@@ -50,7 +51,13 @@ WeightMap ReadIndex(const fs::path& path) {
   const MappedFile file(path, ErrorCode::kBadSafetensors);
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
                               file.bytes().size());
-  const auto index = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  nlohmann::json index;
+  try {
+    index = ParseJson(text);
+  } catch (const BadJson& problem) {
+    Fail(ErrorCode::kBadSafetensors, "{}: is not a JSON object with a weight_map: {}",
+         path.string(), problem.what());
+  }
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
     Fail(ErrorCode::kBadSafetensors, "{}: is not a JSON object with a weight_map", path.string());
   }
@@ -59,7 +66,7 @@ WeightMap ReadIndex(const fs::path& path) {
     if (!shard.is_string() || !StaysInside(shard.get<std::string>())) {
       Fail(ErrorCode::kBadSafetensors,
            "{}: the shard of tensor {} is {}, not the name of a file in the folder", path.string(),
-           Quoted(tensor), shard.dump(-1, ' ', true));
+           Quoted(tensor), ShortJson(shard));
     }
     map.emplace(tensor, shard.get<std::string>());
   }

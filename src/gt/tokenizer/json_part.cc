@@ -2,12 +2,15 @@
 
 #include <algorithm>
 
+#include "gt/base/json_text.h"
 #include "gt/base/read_file.h"
 #include "gt/base/text.h"
 #include "gt/base/utf8.h"
 
 namespace gt {
 namespace {
+
+constexpr std::size_t kLargestTokenizer = std::size_t{256} << 20;
 
 // What was found instead, short enough for a message.
 std::string Described(const nlohmann::json& value) {
@@ -91,9 +94,8 @@ std::string JsonPart::Type(std::span<const std::string_view> known) const {
 }
 
 std::string ReadTokenizerFile(const std::string& path) {
-  constexpr std::size_t kLargest = std::size_t{256} << 20;
   try {
-    return ReadWholeFile(path, kLargest);
+    return ReadWholeFile(path, kLargestTokenizer);
   } catch (const UnreadableFile& problem) {
     Fail(ErrorCode::kBadTokenizer, "{} cannot be read: {}", path, problem.what());
   }
@@ -101,14 +103,9 @@ std::string ReadTokenizerFile(const std::string& path) {
 
 nlohmann::json ParseTokenizerJson(std::string_view text, std::string_view file) {
   try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::parse_error& error) {
-    const std::size_t at = std::min<std::size_t>(error.byte, text.size());
-    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<long>(at), '\n');
-    Fail(ErrorCode::kBadTokenizer, "{}:{}: this is not JSON (at byte {} of {})", file, line, at,
-         text.size());
-  } catch (const nlohmann::json::exception&) {
-    Fail(ErrorCode::kBadTokenizer, "{}: this is not JSON: a number in it is too large", file);
+    return ParseJson(text, {.bytes = kLargestTokenizer, .values = std::size_t{1} << 24});
+  } catch (const BadJson& problem) {
+    Fail(ErrorCode::kBadTokenizer, "{}: this is not JSON: {}", file, problem.what());
   }
 }
 

@@ -227,7 +227,7 @@ TEST_F(TokenizerFolder, FilesThatCannotBeReadAreNamed) {
     Tokenizer::FromFile(folder);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(error.message().find("tokenizer_config.json:1"), std::string::npos) << error.what();
+    EXPECT_NE(error.message().find("tokenizer_config.json: this is not JSON: line 1"), std::string::npos) << error.what();
   }
   EXPECT_THROW(Tokenizer::FromFile(folder / "nothing.json"), Error);
   std::filesystem::remove(folder / "tokenizer.json");
@@ -300,8 +300,11 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return "Case" + std::to_string(test.index); });
 
 TEST(Tokenizer, TextThatIsNotJsonIsAnError) {
-  EXPECT_EQ(MessageOf(""), "t.json:1: this is not JSON (at byte 0 of 0)");
-  EXPECT_NE(MessageOf("{\n\"model\": }").find("t.json:2"), std::string::npos);
+  EXPECT_EQ(
+      MessageOf(""),
+      "t.json: this is not JSON: line 1, column 1: syntax error while parsing value - unexpected "
+      "end of input; expected '[', '{', or a literal");
+  EXPECT_NE(MessageOf("{\n\"model\": }").find("line 2, column 10"), std::string::npos);
   EXPECT_NE(MessageOf("[]").find("must hold an object"), std::string::npos);
   EXPECT_NE(MessageOf("{}").find("the key \"model\" is missing"), std::string::npos);
   EXPECT_NE(MessageOf(std::string(100000, '[')).find("not JSON"), std::string::npos);
@@ -311,7 +314,7 @@ TEST(Tokenizer, TextThatIsNotJsonIsAnError) {
 
 TEST(Tokenizer, SequencesInSequencesHaveAnEnd) {
   json inner = {{"type", "NFC"}};
-  for (int i = 0; i < 100; ++i) inner = {{"type", "Sequence"}, {"normalizers", {inner}}};
+  for (int i = 0; i < 20; ++i) inner = {{"type", "Sequence"}, {"normalizers", {inner}}};
   json document = Smallest();
   document["normalizer"] = inner;
   EXPECT_NE(MessageOf(document.dump()).find("nested too deeply"), std::string::npos);

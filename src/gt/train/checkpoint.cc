@@ -11,6 +11,7 @@
 
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
+#include "gt/base/json_text.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
 #include "gt/torch_bridge/convert.h"
@@ -337,7 +338,7 @@ std::function<void()> Checkpointer::SaveTask(const CheckpointStore& store, const
       }
       for (size_t i = 0; i < savers.size(); ++i) {
         data["loaders"].push_back(
-            nlohmann::json::parse(world_.Read(fmt::format("{}/data/{}", name, i), savers[i])));
+            ParseJson(world_.Read(fmt::format("{}/data/{}", name, i), savers[i]), kLargeJson));
       }
       state["data"] = std::move(data);
       store.Commit(step, temporary, texts, state, retention);
@@ -382,7 +383,7 @@ std::vector<int64_t> Checkpointer::AgreeOnSteps() {
     world_.Publish(name, nlohmann::json(steps).dump());
     return steps;
   }
-  return nlohmann::json::parse(world_.Read(name, 0)).get<std::vector<int64_t>>();
+  return ParseJson(world_.Read(name, 0)).get<std::vector<int64_t>>();
 }
 
 CheckpointReader Checkpointer::Open(const std::vector<int64_t>& steps) {

@@ -11,6 +11,7 @@
 
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
+#include "gt/base/json_text.h"
 #include "gt/base/logging.h"
 #include "gt/base/text.h"
 #include "gt/report/progress_bar.h"
@@ -22,10 +23,10 @@ namespace {
 
 // The step of a line; nothing: the line is torn, or not gt's.
 std::optional<int64_t> StepOfLine(const std::string& line) {
-  const nlohmann::json entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!entry.is_object()) return std::nullopt;
-  const auto step = entry.find("step");
-  if (step == entry.end() || !step->is_number_integer()) return std::nullopt;
+  const std::optional<nlohmann::json> entry = ParseJsonIfGood(line);
+  if (!entry || !entry->is_object()) return std::nullopt;
+  const auto step = entry->find("step");
+  if (step == entry->end() || !step->is_number_integer()) return std::nullopt;
   return step->get<int64_t>();
 }
 

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "gt/base/error.h"
+#include "gt/base/json_text.h"
+#include "gt/base/logging.h"
+#include "gt/base/read_file.h"
 #include "gt/compile/configured_model.h"
 #include "gt/models/hf_checkpoint.h"
 #include "gt/storage/best_checkpoint.h"
@@ -44,8 +46,14 @@ ModelSource FromHfFolder(const fs::path& folder, int64_t step) {
 // A checkpoint knows the configuration it was made with. A config.toml beside it may be of a later run.
 Config ConfigOfCheckpoint(const fs::path& step_folder) {
   std::string path = (step_folder / "state.json").string();
-  std::ifstream file(path);
-  nlohmann::json state = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  nlohmann::json state;
+  try {
+    state = ParseJson(ReadWholeFile(path, kLargeJson.bytes), kLargeJson);
+  } catch (const BadJson& problem) {
+    log::Debug("{}: {}", path, problem.what());
+  } catch (const UnreadableFile& problem) {
+    log::Debug("{}: {}", path, problem.what());
+  }
   if (!state.is_object() || !state.contains("config") || !state["config"].is_string()) {
     Fail(ErrorCode::kCheckpointDamaged,
          "{} is missing or damaged: it should say which model the checkpoint is of; use another "

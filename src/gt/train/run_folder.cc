@@ -17,7 +17,9 @@
 
 #include "gt/base/build_id.h"
 #include "gt/base/error.h"
+#include "gt/base/json_text.h"
 #include "gt/base/logging.h"
+#include "gt/base/read_file.h"
 #include "gt/base/text.h"
 #include "gt/job/dump_folder.h"
 #include "gt/storage/checkpoint_store.h"
@@ -85,10 +87,10 @@ int64_t LastStepIn(const fs::path& metrics) {
   const std::string tail{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   int64_t step = 0;
   for (const std::string& line : Split(tail, '\n')) {
-    const nlohmann::json entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (entry.is_object() && entry.contains("step") && entry["step"].is_number_integer()) {
-      step = entry["step"].get<int64_t>();
-    }
+    const std::optional<nlohmann::json> entry = ParseJsonIfGood(line);
+    if (!entry || !entry->is_object()) continue;
+    const auto found = entry->find("step");
+    if (found != entry->end() && found->is_number_integer()) step = found->get<int64_t>();
   }
   return step;
 }
@@ -108,17 +110,24 @@ bool IsNameOfResult(const std::string& name) {
   });
 }
 
+std::optional<nlohmann::json> ReadRunManifest(const fs::path& path) {
+  try {
+    return ParseJsonIfGood(ReadWholeFile(path));
+  } catch (const UnreadableFile&) {
+    return std::nullopt;
+  }
+}
+
 // The names in the folder's manifest: what gt has written there. No name leads out of the folder, whatever
 // the file says.
 std::vector<std::string> WrittenByGt(const fs::path& folder) {
   const fs::path path = folder / kManifest;
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return {};
-  std::ifstream file(path, std::ios::binary);
-  const nlohmann::json manifest = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!manifest.is_object() || !manifest.contains("results")) return {};
+  const std::optional<nlohmann::json> manifest = ReadRunManifest(path);
+  if (!manifest || !manifest->is_object() || !manifest->contains("results")) return {};
   std::vector<std::string> names;
-  for (const nlohmann::json& name : manifest["results"]) {
+  for (const nlohmann::json& name : (*manifest)["results"]) {
     if (name.is_string() && IsNameOfResult(name)) names.push_back(name);
   }
   return names;

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "gt/base/error.h"
+#include "gt/base/json_text.h"
 #include "gt/base/text.h"
 
 namespace gt {
@@ -47,7 +48,7 @@ Json ToJson(const NodeCost& cost) {
   return json;
 }
 
-NodeCost CostFrom(const Json& json) {
+NodeCost CostFrom(const nlohmann::json& json) {
   NodeCost cost;
   cost.us = json.at("us").get<double>();
   cost.arithmetic_us = json.value("arithmetic_us", 0.0);
@@ -68,7 +69,7 @@ Json ToJson(const DeviceSpeed& device) {
   return json;
 }
 
-DeviceSpeed DeviceFrom(const Json& json) {
+DeviceSpeed DeviceFrom(const nlohmann::json& json) {
   DeviceSpeed device;
   device.name = json.at("name").get<std::string>();
   for (const auto& [key, member] : kSpeeds) device.*member = json.value(key, device.*member);
@@ -95,7 +96,7 @@ Json GroupsToJson(const std::map<std::string, ContextRecord::Group, std::less<>>
   return json;
 }
 
-ContextRecord::Group GroupFrom(const Json& json) {
+ContextRecord::Group GroupFrom(const nlohmann::json& json) {
   ContextRecord::Group group;
   if (json.contains("identity")) {
     // Negative, so that no name outside of the record is taken for the same group.
@@ -187,7 +188,7 @@ std::string ContextRecord::ToJson() const {
 
 ContextRecord ContextRecord::FromJson(std::string_view text, std::string_view file) {
   try {
-    const Json json = Json::parse(text);
+    const nlohmann::json json = ParseJson(text, kLargeJson);
     if (!json.is_object()) throw std::invalid_argument("an object is expected");
     ContextRecord record;
     if (json.contains("memory_budget")) record.memory_budget = json["memory_budget"].get<int64_t>();
@@ -209,7 +210,7 @@ ContextRecord ContextRecord::FromJson(std::string_view text, std::string_view fi
       }
     }
     if (json.contains("decisions")) {
-      for (const Json& decision : json["decisions"]) {
+      for (const nlohmann::json& decision : json["decisions"]) {
         record.decisions.push_back(
             {decision.at("what").get<std::string>(), decision.at("text").get<std::string>()});
       }
