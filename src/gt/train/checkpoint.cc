@@ -9,6 +9,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "gt/base/bounded_list.h"
 #include "gt/base/byte_text.h"
 #include "gt/base/error.h"
 #include "gt/base/json_text.h"
@@ -73,14 +74,10 @@ void FillFrom(const CheckpointReader& reader, const std::vector<nn::StateTensor>
     }
   }
   if (!problems.empty()) {
-    constexpr size_t kShown = 20;
-    size_t hidden = problems.size() > kShown ? problems.size() - kShown : 0;
-    if (hidden > 0) problems.resize(kShown);
     Fail(ErrorCode::kCheckpointMismatch,
-         "the checkpoint {} is of another model:\n  {}{}\nUse the settings it was made with, or "
+         "the checkpoint {} is of another model:\n  {}\nUse the settings it was made with, or "
          "another --checkpoint.folder",
-         reader.path(), Join(problems, "\n  "),
-         hidden > 0 ? fmt::format("\n  and {} more", hidden) : "");
+         reader.path(), JoinFirst(problems, "\n  "));
   }
   std::vector<FillPiece> pieces;
   for (const nn::StateTensor& target : targets) {
@@ -100,7 +97,13 @@ void FillFrom(const CheckpointReader& reader, const std::vector<nn::StateTensor>
 void RestoreGenerator(const CheckpointReader& reader, const std::string& name, at::Device device) {
   const TensorInfo* stored = reader.Info(kGenerator + name);
   if (stored == nullptr) return;  // saved on a machine without this device
-  at::Tensor state = at::empty(stored->sizes, ToTorch(stored->dtype));
+  const at::Tensor now = GeneratorState(device);
+  if (stored->sizes != now.sizes().vec() || ToTorch(stored->dtype) != now.scalar_type()) {
+    Fail(ErrorCode::kCheckpointMismatch,
+         "the checkpoint {}: {}{} is no state of a generator of random numbers", reader.path(),
+         kGenerator, name);
+  }
+  at::Tensor state = at::empty_like(now);
   reader.Read(kGenerator + name, TensorBox::All(stored->sizes),
               {static_cast<std::byte*>(state.mutable_data_ptr()), state.nbytes()});
   at::Generator generator = at::globalContext().defaultGenerator(device);
@@ -111,19 +114,20 @@ void RestoreGenerator(const CheckpointReader& reader, const std::string& name, a
 void AddDifferences(const nlohmann::json& theirs, const nlohmann::json& mine,
                     std::vector<std::string>& differences) {
   auto text = [](const nlohmann::json& json, const std::string& key) {
-    return json.contains(key) ? json[key].dump() : "nothing";
+    return json.contains(key) ? ShortJson(json[key]) : "nothing";
   };
   nlohmann::json keys = theirs;
   keys.update(mine);
   for (const auto& [key, value] : keys.items()) {
-    if (text(theirs, key) == text(mine, key)) continue;
+    const bool is_same = theirs.contains(key) && mine.contains(key) && theirs[key] == mine[key];
+    if (is_same) continue;
     differences.push_back(fmt::format("{} {} -> {}", key, text(theirs, key), text(mine, key)));
   }
 }
 
-void RequireSameIdentity(const CheckpointReader& reader, const Config& config,
-                         const LanguageModel& model) {
-  nlohmann::json mine = IdentityOf(config, model), theirs = reader.state().at("identity");
+void RequireSameIdentity(const CheckpointReader& reader, const SavedState& state,
+                         const Config& config, const LanguageModel& model) {
+  nlohmann::json mine = IdentityOf(config, model), theirs = state.identity;
   // An older version wrote how the model had been asked for. Shapes are compared in any case.
   if (!theirs.contains(kArchitecture)) theirs[kArchitecture] = mine[kArchitecture];
   std::vector<std::string> differences;
@@ -134,14 +138,15 @@ void RequireSameIdentity(const CheckpointReader& reader, const Config& config,
   Fail(ErrorCode::kCheckpointMismatch,
        "the checkpoint {} is of another model than this run's:\n  {}\nUse the settings it was made "
        "with, or another --checkpoint.folder",
-       reader.path(), Join(differences, "\n  "));
+       reader.path(), JoinFirst(differences, "\n  "));
 }
 
 // Nothing if this version does not know some of its options.
-std::optional<Config> ConfigOf(const nlohmann::json& state) {
+std::optional<Config> ConfigOf(const SavedState& state) {
+  if (!state.config) return std::nullopt;
   Config config;
   try {
-    LoadToml(state.at("config").get<std::string>(), "the checkpoint's configuration", &config);
+    LoadToml(*state.config, "the checkpoint's configuration", &config);
   } catch (const Error& error) {
     log::Warn("cannot tell what has changed since the checkpoint was made: {}", error.what());
     return std::nullopt;
@@ -386,13 +391,18 @@ std::vector<int64_t> Checkpointer::AgreeOnSteps() {
   return ParseJson(world_.Read(name, 0)).get<std::vector<int64_t>>();
 }
 
-CheckpointReader Checkpointer::Open(const std::vector<int64_t>& steps) {
+CheckpointReader Checkpointer::Open(const std::vector<int64_t>& steps, SavedState* state) {
   VerifyShare share{world_.rank(), world_.size()};
   for (size_t i = steps.size(); i-- > 0;) {
     std::optional<CheckpointReader> reader;
     std::optional<Error> damage;
     try {
       reader = store_.Open(steps[i], share);
+      *state = ReadSavedState(reader->state(), steps[i], reader->path());
+      if (state->data.loaders.empty()) {
+        Fail(ErrorCode::kCheckpointDamaged,
+             "{}/state.json: 'loaders' is empty, so no run continues", reader->path());
+      }
     } catch (const Error& error) {
       bool last = i == 0 || error.code() != ErrorCode::kCheckpointDamaged;
       if (last && world_.size() == 1) throw;
@@ -413,13 +423,11 @@ CheckpointReader Checkpointer::Open(const std::vector<int64_t>& steps) {
 
 // A best checkpoint that is gone cannot be kept: a run that went further may have replaced it by a
 // better one.
-std::optional<BestCheckpoint> Checkpointer::BestIn(const nlohmann::json& state,
+std::optional<BestCheckpoint> Checkpointer::BestIn(const SavedState& state,
                                                    const std::optional<Config>& before,
                                                    const std::vector<int64_t>& steps) const {
-  if (!config_.checkpoint.keep_best || !state.contains(kBest)) return std::nullopt;
-  const nlohmann::json& saved = state.at(kBest);
-  const BestCheckpoint best = {.step = saved.at("step").get<int64_t>(),
-                               .validation_loss = saved.at("validation_loss").get<double>()};
+  if (!config_.checkpoint.keep_best || !state.best) return std::nullopt;
+  const BestCheckpoint& best = *state.best;
   if (std::find(steps.begin(), steps.end(), best.step) == steps.end()) return std::nullopt;
   if (before && ValidatesAlike(*before, config_)) return best;
   if (world_.first()) {
@@ -435,25 +443,17 @@ std::optional<DataProgress> Checkpointer::Load(Progress* progress) {
   bool chosen = config_.checkpoint.load_step >= 0;
   if (steps.empty() && !chosen) return std::nullopt;
   if (chosen) steps = {config_.checkpoint.load_step};
-  CheckpointReader reader = Open(steps);
-  RequireSameIdentity(reader, config_, model_);
+  SavedState state;
+  CheckpointReader reader = Open(steps, &state);
+  RequireSameIdentity(reader, state, config_, model_);
   FillFrom(reader, ModelAndOptimizer());
   RestoreGenerator(reader, "cpu", at::kCPU);
   if (device_.is_cuda()) RestoreGenerator(reader, "cuda", device_);
-  const nlohmann::json& state = reader.state();
-  progress->step = state.at("step").get<int64_t>();
-  progress->tokens = state.at("tokens").get<int64_t>();
-  DataProgress data;
-  const nlohmann::json& saved = state.at("data");
-  if (!saved.contains("loaders")) {  // of a version that knew one rank alone
-    data.loaders = {saved};
-    data.rows = config_.training.local_batch_size;
-    progress->batches = progress->step;
-    return data;
-  }
-  data.loaders = saved.at("loaders").get<std::vector<nlohmann::json>>();
-  data.rows = saved.at("rows").get<int64_t>();
-  progress->batches = state.at("batches").get<int64_t>();
+  progress->step = state.step;
+  progress->tokens = state.tokens;
+  progress->batches = state.batches;
+  DataProgress& data = state.data;
+  if (data.rows == 0) data.rows = config_.training.local_batch_size;
   const std::optional<Config> before = ConfigOf(state);
   progress->best = BestIn(state, before, there);
   if (!before) return data;
@@ -471,6 +471,7 @@ int64_t LoadModelFromCheckpoint(const std::string& folder, int64_t step, Languag
   }
   if (step < 0) step = steps.back();
   CheckpointReader reader = store.Open(step);
+  ReadSavedState(reader.state(), step, reader.path());
   FillFrom(reader, ModelState(model));
   return step;
 }

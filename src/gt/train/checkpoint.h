@@ -18,6 +18,7 @@
 #include "gt/storage/best_checkpoint.h"
 #include "gt/storage/file_writer.h"
 #include "gt/train/job_share.h"
+#include "gt/train/saved_state.h"
 #include "gt/train/step/optimizer.h"
 
 namespace gt {
@@ -30,13 +31,6 @@ struct Progress {
   std::vector<nlohmann::json> data = {};  // of this rank's readers
   // The step with the lowest validation loss, if the best checkpoint is kept.
   std::optional<BestCheckpoint> best = {};
-};
-
-// What a checkpoint says of the data: the loaders of all ranks that read different data, in the order
-// of the mesh's batch axis.
-struct DataProgress {
-  std::vector<nlohmann::json> loaders;
-  int64_t rows = 0;  // of every batch
 };
 
 // Every rank of the job has one, and all make the same calls. A rank writes and reads its shards of
@@ -82,10 +76,10 @@ class Checkpointer {
   Retention RetentionAt(const Progress& progress) const;
   // The best checkpoint according to the state of a checkpoint made with the configuration `before`,
   // if it is among the complete `steps` and its loss still compares.
-  std::optional<BestCheckpoint> BestIn(const nlohmann::json& state,
-                                       const std::optional<Config>& before,
+  std::optional<BestCheckpoint> BestIn(const SavedState& state, const std::optional<Config>& before,
                                        const std::vector<int64_t>& steps) const;
-  CheckpointReader Open(const std::vector<int64_t>& steps);
+  // The newest of `steps` that is whole, and what its state.json says.
+  CheckpointReader Open(const std::vector<int64_t>& steps, SavedState* state);
   std::vector<int64_t> AgreeOnSteps();
 
   Config config_;
