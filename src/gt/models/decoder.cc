@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "gt/base/error.h"
+#include "gt/base/machine_memory.h"
 
 namespace gt {
 
@@ -88,6 +89,15 @@ Decoder::Decoder(const DecoderConfig& config, const ModelOptions& options, Init 
   if (!config.tied) {
     output_ = AddChild<nn::Linear>("output", config.width, config.vocab, head);
     output_->set_role(ModuleRole::kHead);
+  }
+  // The only tensor that is filled while a model is built.
+  const double rope_bytes = 2.0 * sizeof(float) * static_cast<double>(options.max_length) *
+                            static_cast<double>(config.rotated_width);  // with what it is made of
+  if (rope_bytes > static_cast<double>(UsableMemory(TotalMemory()))) {
+    Fail(ErrorCode::kDoesNotFit,
+         "the rotary table for {} positions (--training.seq_len) and {} channels of each head does "
+         "not fit this machine's memory",
+         options.max_length, config.rotated_width);
   }
   AddBuffer("rope", rope_, nn::RopeTable(options.max_length, config.rotated_width, config.rope),
             nn::BufferKind::kTable);

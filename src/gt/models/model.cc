@@ -84,7 +84,12 @@ ModelPtr BuildModelFromHf(const std::string& folder, const ModelOptions& options
   std::string type = config.String("model_type");
   for (const ModelFamily& family : ModelFamilies()) {
     if (std::find(family.hf_types.begin(), family.hf_types.end(), type) != family.hf_types.end()) {
-      return Named(family.build_from_hf(config, options));
+      try {
+        return Named(family.build_from_hf(config, options));
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kDoesNotFit) throw;
+        Fail(ErrorCode::kDoesNotFit, "{}: {}", config.path(), error.message());
+      }
     }
   }
   auto types = AllOf([](const ModelFamily& family, auto& all) {

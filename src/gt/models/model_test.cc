@@ -435,6 +435,24 @@ TEST(HfConfig, FilesThatAreNoConfigAreErrorsToo) {
               [&] { BuildModelFromHf(folder.path(), {.max_length = 16}); });
 }
 
+// Each number is one that some model might have, but not all of them together.
+TEST(HfConfig, SizesThatNoMachineHoldsAreErrors) {
+  SpoiledFolder folder("llama");
+  json config = folder.Config();
+  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size"}) {
+    config[key] = int64_t{1} << 28;
+  }
+  folder.SetConfig(config);
+  ExpectError(ErrorCode::kDoesNotFit, {"config.json", "268435456"},
+              [&] { BuildModelFromHf(folder.path(), {.max_length = 16}); });
+  config = SpoiledFolder("llama").Config();
+  config["head_dim"] = int64_t{1} << 28;
+  config["max_position_embeddings"] = int64_t{1} << 28;
+  folder.SetConfig(config);
+  ExpectError(ErrorCode::kDoesNotFit, {"config.json", "--training.seq_len"},
+              [&] { BuildModelFromHf(folder.path(), {.max_length = 1 << 20}); });
+}
+
 TEST_F(HfCheckpoint, OfManyProblemsSomeAreListed) {
   SpoiledFolder folder("llama");
   auto weights = folder.Weights();

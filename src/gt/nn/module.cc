@@ -1,6 +1,7 @@
 #include "gt/nn/module.h"
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 
 #include <unordered_set>
 
@@ -70,6 +71,14 @@ Scope Module::EnterScope() const {
 
 void Module::AddParameter(const std::string& name, Parameter& parameter, at::IntArrayRef sizes,
                           Init init, at::ScalarType dtype) {
+  // Far beyond any machine, and so small that sums over all layers of a model do not overflow.
+  constexpr double kMostElements = static_cast<double>(int64_t{1} << 40);
+  double elements = 1;
+  for (const int64_t size : sizes) elements *= static_cast<double>(size);
+  if (elements > kMostElements) {
+    Fail(ErrorCode::kDoesNotFit, "the parameter {} of sizes [{}] is larger than any machine holds",
+         name, fmt::join(sizes, ", "));
+  }
   parameter.init_ = init;
   parameter.box_ = TensorBox::All(sizes.vec());
   parameter.tensor_ =

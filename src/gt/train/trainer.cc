@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "gt/train/finish.h"
 #include "gt/train/job.h"
 #include "gt/train/loop.h"
+#include "gt/train/model_fit.h"
 #include "gt/train/run_reports.h"
 #include "gt/train/running_step.h"
 #include "gt/train/signals.h"
@@ -48,6 +50,7 @@ TrainSummary Train(const Config& config, World& world) {
   Config settled = config;
   SettlePrecision(&settled, ChooseDevice(config.device, world.local_rank()).is_cuda());
   try {
+    RequireModelFits(settled, world, ChooseDevice(settled.device, world.local_rank()));
     return TrainRank(settled, world);
   } catch (const c10::OutOfMemoryError& error) {
     // A captured step explains itself (train/step/captured_step.cc); this is what surrounds it, or an
@@ -56,6 +59,13 @@ TrainSummary Train(const Config& config, World& world) {
          "rank {}: there was no memory for parameters, optimizer, batches or an eager step: {}; gt "
          "memory shows what a job needs",
          world.rank(), error.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    Fail(
+        ErrorCode::kDeviceMemoryExhausted,
+        "rank {}: this machine has no memory left for the modules and the graph of the step, which "
+        "grow with the number of layers; use fewer layers (--model.n_layers), or run without a "
+        "graph with --compile.mode eager",
+        world.rank());
   }
 }
 
