@@ -227,7 +227,9 @@ TEST_F(TokenizerFolder, FilesThatCannotBeReadAreNamed) {
     Tokenizer::FromFile(folder);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(error.message().find("tokenizer_config.json: this is not JSON: line 1"), std::string::npos) << error.what();
+    EXPECT_NE(error.message().find("tokenizer_config.json: this is not JSON: line 1"),
+              std::string::npos)
+        << error.what();
   }
   EXPECT_THROW(Tokenizer::FromFile(folder / "nothing.json"), Error);
   std::filesystem::remove(folder / "tokenizer.json");
