@@ -22,8 +22,10 @@ struct FoldedClass {
   std::vector<int32_t> members = {};  // numbers of nodes, or positions of inputs, ascending
   int32_t count() const { return static_cast<int32_t>(members.size()); }
   bool is_backward() const { return node != nullptr && node->meta().is_backward(); }
+  // The name of the first value; the operator's for nodes without results.
   const std::string& name() const {
-    return input != nullptr ? input->name : node->result()->name();
+    if (input != nullptr) return input->name;
+    return node->result_count() > 0 ? node->result()->name() : node->op().name.str();
   }
   int32_t result_count() const { return input != nullptr ? 1 : node->result_count(); }
   const TensorType& result_type(int32_t i) const {

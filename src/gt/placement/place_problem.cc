@@ -196,6 +196,7 @@ void PlaceProblem::ApplyPins() {
     bool used = false;
     for (size_t i = 0; i < folding_.classes.size(); ++i) {
       const FoldedClass& of = folding_.classes[i];
+      if (of.result_count() == 0) continue;  // nothing that a pin could name
       const bool named = std::any_of(of.members.begin(), of.members.end(), [&](int32_t member) {
         const auto at = static_cast<size_t>(member);
         return MatchesFqn(pin.pattern, of.input != nullptr ? graph_.inputs()[at]->name

@@ -127,6 +127,7 @@ Plan MakePlan(const PlaceProblem& problem, const Placement& placement, std::stri
       });
       continue;
     }
+    if (of.result_count() == 0) continue;  // computed by every rank, and there is no name for it
     const Strategy& strategy = problem.strategies()[index][label];
     const Plan::NodeLayouts layouts{Texts(strategy.operands, pieces.operands, mesh),
                                     Texts(strategy.results, pieces.results, mesh)};

@@ -74,8 +74,10 @@ class Walk {
     for (int32_t i = 0; i < node.operand_count(); ++i) {
       time.moves_us.push_back(UseUs(*node.operand(i), index, i));
     }
-    times_.nodes[node.result()->name()] = std::move(time);
-    names_.push_back(node.result()->name());
+    names_.push_back(node.result_count() > 0
+                         ? node.result()->name()
+                         : fmt::format("{} #{}", node.op().name.str(), node.number()));
+    times_.nodes[names_.back()] = std::move(time);
   }
 
   void AddKept(const Source& value, int32_t variable) {

@@ -21,7 +21,8 @@ struct NodeTime {
 };
 
 struct PlanTimes {
-  std::map<std::string, NodeTime> nodes;  // by the name of their first result
+  // By the name of their first result; "gt::read_ints #7" for a node without results, number 7.
+  std::map<std::string, NodeTime> nodes;
   std::map<std::string, double> kept;     // of a value to the layout in which it is kept
   std::map<std::string, double> updates;  // of gradients to their parameters' layouts, by parameter
   std::map<std::string, double> results;  // by name, to the layout in which they are returned

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "gt/base/error.h"
 #include "gt/placement/plan.h"
 #include "gt/testing/small_placement.h"
 
@@ -46,6 +47,39 @@ TEST(PlanTimes, NameWhatTakesThem) {
   EXPECT_EQ(times.nodes.at("h").moves_us, (std::vector<double>{0, 0}));
   EXPECT_EQ(times.nodes.at("y").moves_us, (std::vector<double>{0, 0}));
   EXPECT_GT(times.results.at("y"), 0);
+}
+
+// Reading sizes from a tensor makes no value that could be named, but its operand is made whole for it.
+TEST(PlanTimes, CountNodesWithoutResults) {
+  constexpr const char* kStep = R"(graph @reads(%counts: input "counts" i64[4096]) {
+  symbols { u0: data, hint 3, range [0, inf]; u1: data, hint 3, range [0, inf] }
+  %s = aten::sum.dim_IntList(%counts, dim = [0], keepdim = true) : i64[1]
+  gt::read_ints(%s) binds [u0]
+  %m = aten::neg(%s) : i64[1]
+  gt::read_ints(%m) binds [u1]
+  %z = aten::zeros(size = [u0, u1]) : f32[u0, u1]
+  return result "z" %z
+})";
+  SmallPlacement placed(kStep, "4", {.pins = {{"counts", "S(0)"}}});
+  ASSERT_TRUE(placed.placement().feasible);
+  const Plan plan = MakePlan(placed.problem(), placed.placement(), "reads");
+  EXPECT_EQ(plan.nodes.size(), 3u);
+  EXPECT_TRUE(plan.times.nodes.contains("gt::read_ints #1"));
+  EXPECT_TRUE(plan.times.nodes.contains("gt::read_ints #3"));
+  EXPECT_EQ(plan.times.nodes.size(), 5u);
+  const PlanCost cost = CostOf(placed.problem(), placed.placement().labels);
+  EXPECT_GT(plan.times.TotalUs(), 0);
+  EXPECT_NEAR(plan.times.TotalUs(), cost.step_us(/*overlap=*/false), 1e-6 * plan.times.TotalUs());
+  EXPECT_EQ(ToJson(PlanFromJson(ToJson(plan), "plan.json")), ToJson(plan));
+  // No pin means such a node, not even one for everything.
+  for (const char* pattern : {"*", "gt::read_ints"}) {
+    try {
+      const SmallPlacement pinned(kStep, "4", {.pins = {{pattern, "S(0)"}}});
+      ADD_FAILURE() << pattern;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kBadPin) << pattern;
+    }
+  }
 }
 
 TEST(PlanTimes, AreReadAsTheyWereWritten) {

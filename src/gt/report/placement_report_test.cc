@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <regex>
 #include <string>
 #include <vector>
@@ -11,9 +12,11 @@
 #include "gt/base/error.h"
 #include "gt/base/text.h"
 #include "gt/ir/text.h"
+#include "gt/placement/plan.h"
 #include "gt/report/placement_rows.h"
 #include "gt/report/placement_svg.h"
 #include "gt/testing/small_placement.h"
+#include "gt/testing/temp_folder.h"
 
 namespace gt::placement_report_test {
 namespace {
@@ -120,6 +123,47 @@ TEST(PlacementTable, HasTotalsParametersAndModules) {
   EXPECT_EQ(Count(table, "ms predicted"), 1u);
   EXPECT_EQ(Count(table, "layers.*.weight"), 1u);
   EXPECT_EQ(Count(table, "no rule"), 0u);
+}
+
+// Graphs of all kinds: with nodes without results, without inputs, with sizes that a step reads, with no
+// node at all.
+std::vector<std::string> GraphsOfTests() {
+  std::vector<std::string> texts;
+  for (const char* folder : {"/src/gt", "/tests"}) {
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(std::string(GT_SOURCE_DIR) + folder)) {
+      if (entry.path().extension() != ".gtir") continue;
+      const std::string text = testing::ReadText(entry.path());
+      for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+        end = text.find("\n// -----", begin);
+        texts.push_back(text.substr(begin, end - begin));
+      }
+    }
+  }
+  return texts;
+}
+
+TEST(PlacementTable, ShowsEveryGraphThatCanBePlaced) {
+  int shown = 0, refused = 0, with_reads = 0;
+  for (const std::string& text : GraphsOfTests()) {
+    SCOPED_TRACE(text);
+    try {
+      const SmallPlacement placed(text, "2x2", {}, {.work_limit = 1e6});
+      if (!placed.placement().feasible) continue;
+      PlacementTable(placed.problem(), placed.placement(), true);
+      PlacementSvg(placed.problem(), placed.placement(), "a job");
+      const placement::Plan plan = MakePlan(placed.problem(), placed.placement(), "a job");
+      placement::PlanFromJson(ToJson(plan), "plan.json");
+      ++shown;
+      with_reads += text.find("\n  gt::read_ints") != std::string::npos ? 1 : 0;
+    } catch (const Error& error) {
+      EXPECT_NE(error.code(), ErrorCode::kInternal) << error.what();
+      ++refused;
+    }
+  }
+  EXPECT_GT(shown, 500);
+  EXPECT_GT(with_reads, 40);
+  EXPECT_LT(refused, shown / 10);
 }
 
 TEST(ExplainPlacement, ListsEveryWayWithTheChosenOneFirst) {

@@ -169,10 +169,11 @@ class ModuleRows {
       const FoldedClass& of = ClassAt(i);
       if (of.node == nullptr) continue;
       const Strategy& strategy = ChosenStrategy(problem_, placement_, i);
-      const TensorType& type = of.result_type(0);
-      const bool shown = !of.node->meta().is_backward() && type.defined() &&
+      const bool shown = of.result_count() > 0 && of.result_type(0).defined() &&
+                         !of.node->meta().is_backward() &&
                          !problem_.made_of_parameters(static_cast<int32_t>(i));
-      const double elements = shown ? static_cast<double>(ElementsOf(type, symbols_)) : 0;
+      const double elements =
+          shown ? static_cast<double>(ElementsOf(of.result_type(0), symbols_)) : 0;
       for (const auto& [at, share] : RowsOf(i)) {
         ModuleRow& row = rows_[at];
         row.row.kernel_us += share * of.count() * strategy.kernel_us;
