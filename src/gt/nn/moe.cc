@@ -184,9 +184,12 @@ Routing Router::ByParts(const at::Tensor& logits, const at::Tensor& bias) const 
     if (draw_phases_.defined()) {
       routing.experts = DrawnExperts(scores.detach());
     } else if (config_.force_balance) {
-      routing.experts = at::arange(tokens * config_.top_k, scores.options().dtype(at::kLong))
-                            .remainder(config_.experts)
-                            .view_symint({tokens, config_.top_k});
+      at::Tensor turns = at::arange(tokens * config_.top_k, scores.options().dtype(at::kLong))
+                             .remainder(config_.experts)
+                             .view_symint({tokens, config_.top_k});
+      // No score is below 0, so nothing is added, but the experts are seen to be those of the tokens, as
+      // with the router's own choice: schedules find the same dependencies, and chunks the tokens' order.
+      routing.experts = turns + (scores.detach().narrow(1, 0, config_.top_k) < 0);
     } else {
       routing.experts = std::get<1>(at::topk(choice, config_.top_k, -1, true, false));
     }

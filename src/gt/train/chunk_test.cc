@@ -198,6 +198,23 @@ TEST(ChunkedStep, KeepsItsBitsUnderEveryOtherOption) {
   }
 }
 
+// Experts that are taken in turn, or drawn, belong to tokens like those that the router chooses.
+TEST(ChunkedStep, KeepsItsBitsUnderForcedLoads) {
+  for (auto [model, flavor] : {std::pair{"deepseek_v3", "tiny"}, std::pair{"qwen3", "tiny_moe"}}) {
+    for (const Region& region : kRegions) {
+      for (const char* load : {"balanced", "zipf:1.2"}) {
+        SCOPED_TRACE(fmt::format("{}, {}, {}", model, region.name, load));
+        Config config = JobOf(model, flavor, region, 2);
+        config.debug.moe_load = load;
+        Comparison comparison;
+        Comparison::Outcome expected = comparison.Run(Eager(config));
+        comparison.ExpectSame(expected, EagerlyChunked(config));
+        comparison.ExpectSame(expected, config);
+      }
+    }
+  }
+}
+
 TEST(ChunkedStep, LearnsWhatTheWholeOneDoes) {
   for (const Region& region : kRegions) {
     SCOPED_TRACE(region.name);
