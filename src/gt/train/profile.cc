@@ -112,7 +112,8 @@ std::set<int64_t> ParseSteps(const std::string& text) {
       Fail(ErrorCode::kBadOptionValue, "--profiling.steps {}: '{}' is not a range of steps", text,
            item);
     }
-    for (int64_t step = first; step <= last; ++step) steps.insert(step);
+    // Counted from 0: the last step may be the largest number there is.
+    for (int64_t i = 0; i <= last - first; ++i) steps.insert(first + i);
   }
   return steps;
 }

@@ -4,6 +4,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
+#include <set>
+
+#include "gt/base/error.h"
 #include "gt/exec/program.h"
 #include "gt/ir/text.h"
 #include "gt/testing/temp_folder.h"
@@ -51,6 +56,19 @@ TEST_F(ProfileTest, OperatorsOfAFusedNodeAreOneSpan) {
       if (i > 0) EXPECT_GE(spans[i].time.start, spans[i - 1].time.end);
     }
     EXPECT_EQ(shown.timeline.step, spans.back().time.end);
+  }
+}
+
+TEST(ProfiledSteps, EndWithTheirLastOne) {
+  constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(ParseSteps(""), std::set<int64_t>{});
+  EXPECT_EQ(ParseSteps("5-7,20"), (std::set<int64_t>{5, 6, 7, 20}));
+  EXPECT_EQ(ParseSteps("9223372036854775807"), std::set<int64_t>{kLargest});
+  EXPECT_EQ(ParseSteps("9223372036854775806-9223372036854775807"),
+            (std::set<int64_t>{kLargest - 1, kLargest}));
+  for (const char* text : {"0", "-1", "7-5", "1-10001", "9223372036854775808", "1,,2", "x"}) {
+    testing::ExpectError(ErrorCode::kBadOptionValue, {"--profiling.steps"},
+                         [&] { ParseSteps(text); });
   }
 }
 
