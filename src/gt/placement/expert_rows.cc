@@ -66,7 +66,7 @@ class ExpertRows {
       AddLocal();
     } else if (IsGrouped(node_)) {
       AddProduct();
-    } else if (expert_.all_routed) {
+    } else if (expert_.all_routed && !node_.op().reads_data) {
       AddElsewhere();
     }
   }
@@ -163,7 +163,8 @@ class ExpertRows {
     }
   }
 
-  // What is done to rows is done where they are.
+  // What is done to rows is done where they are. Only numbers that the host reads must be those of all rows:
+  // ranks would have graphs of other sizes.
   void AddElsewhere() {
     for (int32_t j = 0; j < kTokenPieces; ++j) {
       PieceRow row = Row();

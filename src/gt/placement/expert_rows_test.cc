@@ -43,6 +43,31 @@ constexpr const char* kStep = R"(graph @moe(
 }
 )";
 
+// The host reads a number that is made of sorted rows, and must read the same on every rank.
+TEST(ExpertRows, NumbersForTheHostAreReadWhole) {
+  const SmallPlacement placed(R"(graph @reads(%x: input "x" i64[4096]) {
+  symbols { u0: data, hint 3, range [0, inf] }
+  %sorted, %order = aten::sort.stable(%x, stable = true, dim = 0) : (i64[4096], i64[4096]) {module = "moe", ep = dispatch}
+  %n = aten::sum.dim_IntList(%sorted, dim = [0], keepdim = true) : i64[1] {module = "moe", ep = dispatch}
+  gt::read_ints(%n) binds [u0] {module = "moe", ep = dispatch}
+  %z = aten::zeros(size = [u0]) : f32[u0]
+  return result "z" %z
+})",
+                              "2x2");
+  ASSERT_TRUE(placed.placement().feasible);
+  int reads = 0;
+  const Folding& folding = placed.problem().folding();
+  for (size_t i = 0; i < folding.classes.size(); ++i) {
+    const Node* node = folding.classes[i].node;
+    if (node == nullptr || node->result_count() > 0) continue;
+    ++reads;
+    for (const Strategy& strategy : placed.problem().strategies()[i]) {
+      EXPECT_EQ(strategy.operands, std::vector{placement::Layout()});
+    }
+  }
+  EXPECT_EQ(reads, 1);
+}
+
 class Experts {
  public:
   explicit Experts(const std::string& mesh, std::vector<AxisUse> axes = {},
