@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <set>
+#include <utility>
 
 #include "gt/base/error.h"
 #include "gt/base/read_file.h"
@@ -186,6 +187,23 @@ TEST_F(PlacedJobTest, MemoryPoliciesChangeNoBit) {
     Config found = Placed(many, "2x2");
     found.compile.memory_policy = policy;
     ExpectClose(alone, RunJob(found), 1e-5, "found");
+  }
+}
+
+// A policy that draws numbers again reads and sets the state of the generator, of which a plan that was made
+// without the policy knows nothing.
+TEST_F(PlacedJobTest, MemoryPoliciesRepeatDrawsOfAnotherPlan) {
+  for (auto [model, flavor] : {std::pair{"qwen3", "tiny_moe"}, std::pair{"deepseek_v3", "tiny"}}) {
+    Config many = Job(model, flavor, 4);
+    many.model.dropout = 0.1;
+    Config config = Randomly(many, "2x2", 17);
+    const JobOutcome expected = RunJob(config);
+    for (MemoryPolicy policy : {MemoryPolicy::kDefault, MemoryPolicy::kEager, MemoryPolicy::kFull,
+                                MemoryPolicy::kSacAndOffload}) {
+      SCOPED_TRACE(fmt::format("{}, {}", model, EnumName(policy)));
+      config.compile.memory_policy = policy;
+      EXPECT_EQ(Difference(expected, RunJob(config)), "");
+    }
   }
 }
 

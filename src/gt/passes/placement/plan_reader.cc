@@ -70,12 +70,17 @@ const placement::Plan::NodeLayouts* PlanReader::Find(std::string_view name) cons
 NodeLayouts PlanReader::LayoutsOf(const Node& node) const {
   const ClassPieces& pieces = PiecesOf(node);
   NodeLayouts layouts;
-  if (node.result_count() == 0) {  // computed by every rank
+  const auto computed_by_every_rank = [&] {
     layouts.operands.resize(static_cast<size_t>(node.operand_count()));
+    layouts.results.resize(static_cast<size_t>(node.result_count()));
     return layouts;
-  }
+  };
+  if (node.result_count() == 0) return computed_by_every_rank();
   const std::string& name = node.result()->name();
   const placement::Plan::NodeLayouts* found = Find(name);
+  // Draws that a memory policy repeats take the state of the generator, which a plan that was made
+  // without the policy knows nothing of.
+  if (found == nullptr && node.op().generator_state) return computed_by_every_rank();
   if (found == nullptr || found->operands.size() != pieces.operands.size() ||
       found->results.size() != pieces.results.size()) {
     Fail(ErrorCode::kBadPlan, "the plan is for another step: it says nothing of {}",
