@@ -49,7 +49,7 @@ TrainSummary Loop::Run(SignalWatch& signals) {
     summary.signal = taken.signal;
     if (summary.signal != 0) break;
     signals.SetStep(state_.progress.step + 1);
-    StepMetrics metrics = OneStep(taken);
+    StepMetrics metrics = OneStep(taken, signals);
     if (metrics.step == first_step_ + 1) summary.first_loss = metrics.loss;
     summary.last_loss = metrics.loss;
     summary.steps = metrics.step;
@@ -59,7 +59,7 @@ TrainSummary Loop::Run(SignalWatch& signals) {
   return summary;
 }
 
-StepMetrics Loop::OneStep(const TakenBatches& taken) {
+StepMetrics Loop::OneStep(const TakenBatches& taken, const SignalWatch& signals) {
   const Config& config = job_.config;
   Progress& progress = state_.progress;
   StepMetrics metrics;
@@ -86,7 +86,9 @@ StepMetrics Loop::OneStep(const TakenBatches& taken) {
   metrics.tokens = progress.tokens;
   metrics.seconds = Seconds(before_, Clock::now());
   training_seconds_ += metrics.seconds;
-  if (finite && ValidatesAfter(job_, metrics.step)) metrics.validation_loss = ValidationLoss(job_);
+  if (finite && ValidatesAfter(job_, metrics.step)) {
+    metrics.validation_loss = ValidationLoss(job_, signals);
+  }
   FillRates(metrics);
   before_ = Clock::now();
   reports_.OnStep(metrics);

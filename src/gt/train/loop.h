@@ -32,7 +32,7 @@ class Loop {
   double training_seconds() const { return training_seconds_; }
 
  private:
-  StepMetrics OneStep(const TakenBatches& taken);
+  StepMetrics OneStep(const TakenBatches& taken, const SignalWatch& signals);
   Clipping SumUp(const StepResult& result, StepMetrics* metrics);
   void BeforeUpdate(StepMetrics* metrics);
   void FillRates(StepMetrics& metrics) const;

@@ -19,6 +19,7 @@
 #include "gt/base/read_file.h"
 #include "gt/base/text.h"
 #include "gt/job/config.h"
+#include "gt/testing/temp_folder.h"
 #include "gt/train/trainer.h"
 
 namespace gt::resume_test {
@@ -208,6 +209,37 @@ TEST_F(ResumeTest, ASignalSavesAndLeaves) {
     size_t done = Losses(config.dump_folder).size();
     config.training.steps = static_cast<int64_t>(done);
     EXPECT_EQ(Train(config).steps, static_cast<int64_t>(done));
+  }
+}
+
+// The validation after the second step would take for ever.
+TEST_F(ResumeTest, ASignalEndsAValidation) {
+  for (int64_t ranks : {1, 3}) {
+    SCOPED_TRACE(ranks);
+    Config config = Job(fmt::format("validates_{}", ranks));
+    config.ranks = ranks;
+    config.training.steps = 100'000;
+    config.validation.split = 0.2;
+    config.validation.freq = 2;
+    config.validation.steps = 1'000'000'000;
+    const pid_t child = Start(config);
+    for (int i = 0; i < 3000 && Losses(config.dump_folder).empty(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    kill(child, SIGTERM);
+    const int status = StatusOf(child);
+    ASSERT_TRUE(WIFEXITED(status)) << status;
+    EXPECT_EQ(WEXITSTATUS(status), 128 + SIGTERM);
+    // Steps are saved, without a loss that is not that of all batches.
+    const size_t done = Losses(config.dump_folder).size();
+    EXPECT_LE(done, 2u);
+    EXPECT_EQ(testing::ReadText(config.dump_folder + "/metrics.jsonl").find("validation_loss"),
+              std::string::npos);
+    config.training.steps = static_cast<int64_t>(done) + 1;
+    config.validation.steps = 1;
+    EXPECT_EQ(Train(config).steps, config.training.steps);
+    EXPECT_EQ(Losses(config.dump_folder).size(), done + 1);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -50,21 +51,30 @@ double LossSum(Job& job, const Batch& batch) {
       .item<double>();
 }
 
+// All ranks end after the same batch, since they communicate in the next one.
+bool AnyHasSignal(Job& job, const SignalWatch& signals) {
+  return job.world.Max({signals.received() != 0 ? 1.0 : 0.0})[0] > 0;
+}
+
 }  // namespace
 
-double ValidationLoss(Job& job) {
+std::optional<double> ValidationLoss(Job& job, const SignalWatch& signals) {
   at::NoGradGuard no_gradients;
   LanguageModel& model = *job.model;
   model.eval();
   job.validation->Rewind();
   double sum = 0;
   int64_t tokens = 0;
+  bool stopped = false;
   for (int64_t i = 0; i < job.config.validation.steps; ++i) {
+    stopped = AnyHasSignal(job, signals);
+    if (stopped) break;
     Batch batch = job.share.ToDevice(job.validation->Next(), job.device);
     sum += LossSum(job, batch);
     tokens += batch.valid_tokens;
   }
   model.train();
+  if (stopped) return std::nullopt;
   std::vector<double> sums =
       job.world.Sum({job.share.OfLoss(sum), job.share.OfTokens(static_cast<double>(tokens))});
   return sums[0] / std::max(sums[1], 1.0);
