@@ -501,6 +501,25 @@ TEST_F(RanksJobTest, DumpsArePerRankAndNumbersRunOn) {
   EXPECT_TRUE(fs::exists(fs::path(config.dump_folder) / "passes/rank_1"));
 }
 
+// The first rank moves profiles of an earlier run away before another writes its own.
+TEST_F(RanksJobTest, EveryRankLeavesItsProfile) {
+  Config config =
+      ManyRanks({.name = "", .model = "llama3", .flavor = "tiny", .ranks = 4}, "profiled");
+  config.training.steps = 1;
+  config.profiling.steps = "1";
+  for (int run = 0; run < 3; ++run) {
+    Train(config);
+    for (const char* folder : {"", "previous/"}) {
+      if (run == 0 && *folder != '\0') continue;
+      for (const char* file : {"step_1.json", "step_1_rank_1.json", "step_1_rank_2.json",
+                               "step_1_rank_3.json", "costs.json"}) {
+        const fs::path path = fs::path(config.dump_folder) / folder / "profile" / file;
+        EXPECT_TRUE(fs::exists(path)) << path;
+      }
+    }
+  }
+}
+
 // Eager ranks whose files describe different models are refused before they wait for each other.
 TEST_F(RanksJobTest, EagerRanksCompareTheirModels) {
   const Config config = ManyRanks(kTwo, "models");

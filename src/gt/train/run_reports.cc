@@ -106,7 +106,7 @@ void RunReports::WriteTensorBoard(const StepMetrics& metrics) {
 }
 
 void RunReports::OnProfile(StepProfile& profile, int64_t step, const RunningStep& running) {
-  const World& world = job_.world;
+  World& world = job_.world;
   const std::string folder = job_.config.dump_folder + "/profile";
   const std::string path = world.first()
                                ? fmt::format("{}/step_{}.json", folder, step)
@@ -115,6 +115,7 @@ void RunReports::OnProfile(StepProfile& profile, int64_t step, const RunningStep
     BeginResults();
     job_.folder->WillWrite("profile");
   }
+  world.Barrier();  // the folder of an earlier run has moved before any rank writes into its own
   std::optional<StepProfile::Shown> shown = profile.Finish(path);
   if (!world.first()) return;
   Interject(fmt::format("profile of step {} in {}", step, path));

@@ -140,13 +140,13 @@ TEST_F(ForgedStateTest, AnOlderCheckpointIsTaken) {
   ExpectError(ErrorCode::kCheckpointDamaged, {"'step' is 3", "of step 4"}, [&] { Train(config_); });
 }
 
-TEST(MetricsFileTest, StepsThatAreNoNumbersEndTheFile) {
+TEST(MetricsFileTest, LinesWithoutAStepAreLeftOut) {
   TempFolder folder;
   for (const char* step : {"\"3\"", "null", "[2]", "1.5"}) {
     WriteText(folder / "metrics.jsonl",
               fmt::format("{{\"step\": 1}}\n{{\"step\": {}}}\n{{\"step\": 2}}\n", step));
     MetricsFile metrics(folder.path().string(), 2);
-    EXPECT_EQ(ReadText(folder / "metrics.jsonl"), "{\"step\": 1}\n") << step;
+    EXPECT_EQ(ReadText(folder / "metrics.jsonl"), "{\"step\": 1}\n{\"step\": 2}\n") << step;
   }
 }
 
