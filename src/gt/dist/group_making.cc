@@ -47,6 +47,7 @@ c10::intrusive_ptr<c10d::Backend> World::Connect(const Group& group, bool on_dev
   int64_t number = record_.Begin(Name("connect"), Name(group.name), Name(), 0);
   try {
     auto backend = MakeBackend(group, on_device);
+    AwaitMembers(group);
     record_.End(number);
     return backend;
   } catch (const Error&) {
@@ -54,6 +55,16 @@ c10::intrusive_ptr<c10d::Backend> World::Connect(const Group& group, bool on_dev
   } catch (const std::exception& error) {
     watch_->FailCollective(*record_.Find(number), FirstLine(error));
   }
+}
+
+// A member that went on and failed would close connections that others are still making, and gloo waits for
+// those without end.
+void World::AwaitMembers(const Group& group) {
+  if (store_ == nullptr || group.size() < 2) return;
+  // Groups along an axis have one name, and different ranks.
+  const std::string key = fmt::format("connected/{}/{}", group.name, group.ranks.front());
+  if (store_->add(key, 1) == group.size()) store_->set(key + "/all", std::vector<uint8_t>{1});
+  store_->wait({key + "/all"});
 }
 
 const Group& World::MakeGroup(Group group, bool on_device) {

@@ -103,6 +103,8 @@ class World {
   Error OnBackendCrash(const std::string& what);
   c10::intrusive_ptr<c10d::Backend> MakeBackend(const Group& group, bool on_device);
   c10::intrusive_ptr<c10d::Backend> Connect(const Group& group, bool on_device);
+  // Until all members have connected.
+  void AwaitMembers(const Group& group);
   const Group& Control();
   std::vector<double> Reduce(std::vector<double> numbers, c10d::ReduceOp how);
 
